@@ -1,0 +1,1 @@
+"""Who can talk to whom, and with which weights."""

@@ -1,0 +1,158 @@
+"""Directed graphs: who can send to whom."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from digrad.errors import NetworkError, message
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Nodes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Digraph:
+    """A directed graph on nodes 0 .. n - 1; edge (j, i) means that j can send to i.
+
+    Edges are kept sorted, each once. Self-loops are dropped: a node always has its own
+    data, and whether it *weighs* them is decided by the weights, not by the graph.
+
+    >>> Digraph(3, [(0, 1), (1, 2), (2, 0), (0, 1)])
+    Digraph(n=3, edges=3)
+    """
+
+    n: int
+    edges: NDArray[np.int64]  # (edges, 2): sender, receiver
+    names: tuple[str, ...] | None = None  # what the nodes are called outside digrad
+
+    def __init__(
+        self,
+        n: int,
+        edges: Iterable[tuple[int, int]] | NDArray[Any],
+        names: Iterable[str] | None = None,
+    ) -> None:
+        object.__setattr__(self, "n", _checked_size(n))
+        object.__setattr__(self, "edges", _canonical_edges(self.n, edges))
+        object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        if self.names is not None and len(self.names) != self.n:
+            raise NetworkError(f"{self.n} nodes need {self.n} names, got {len(self.names)}")
+
+    def __repr__(self) -> str:
+        """Show the size, not the edges: there may be a million."""
+        return f"Digraph(n={self.n}, edges={len(self.edges)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Two graphs are equal when they have the same nodes and the same edges."""
+        if not isinstance(other, Digraph):
+            return NotImplemented
+        return self.n == other.n and np.array_equal(self.edges, other.edges)
+
+    def __hash__(self) -> int:
+        """Hash by nodes and edges, as equality compares."""
+        return hash((self.n, self.edges.tobytes()))
+
+    @property
+    def senders(self) -> Nodes:
+        """The sending end of every edge."""
+        return self.edges[:, 0]
+
+    @property
+    def receivers(self) -> Nodes:
+        """The receiving end of every edge."""
+        return self.edges[:, 1]
+
+    @property
+    def in_degrees(self) -> Nodes:
+        """How many nodes send to each node (itself not counted)."""
+        return np.bincount(self.receivers, minlength=self.n)
+
+    @property
+    def out_degrees(self) -> Nodes:
+        """To how many nodes each node sends (itself not counted)."""
+        return np.bincount(self.senders, minlength=self.n)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every link works in both directions."""
+        return self == self.reverse()
+
+    def adjacency(self) -> csr_array:
+        """Return A with A[i, j] = 1 where j sends to i: row i is what i receives."""
+        ones = np.ones(len(self.edges))
+        return csr_array((ones, (self.receivers, self.senders)), shape=(self.n, self.n))
+
+    def reverse(self) -> "Digraph":
+        """Return the graph with every link turned round."""
+        return Digraph(self.n, self.edges[:, ::-1], self.names)
+
+    def both_ways(self) -> "Digraph":
+        """Return the graph with every link made two-way."""
+        return Digraph(self.n, np.vstack([self.edges, self.edges[:, ::-1]]), self.names)
+
+    def subgraph(self, nodes: Nodes) -> "Digraph":
+        """Return the graph on these nodes alone, renumbered in the order given."""
+        place = np.full(self.n, -1)
+        place[nodes] = np.arange(len(nodes))
+        edges = place[self.edges]
+        names = [self.name(int(i)) for i in nodes]
+        return Digraph(len(nodes), edges[(edges >= 0).all(axis=1)], names)
+
+    def name(self, node: int) -> str:
+        """Return what a node is called in the graph's source; its number if nothing else."""
+        return str(node) if self.names is None else self.names[node]
+
+    @classmethod
+    def from_networkx(cls, graph: "nx.Graph[Any]") -> "Digraph":
+        """Read a networkx graph; an undirected edge becomes two directed ones.
+
+        Nodes are numbered in the order of ``graph.nodes``; their labels become names.
+        """
+        order = {node: k for k, node in enumerate(graph.nodes)}
+        edges = np.array([(order[j], order[i]) for j, i in graph.edges()], dtype=np.int64)
+        digraph = cls(len(order), edges.reshape(-1, 2), map(str, order))
+        return digraph if graph.is_directed() else digraph.both_ways()
+
+    def to_networkx(self) -> "nx.DiGraph[int]":
+        """Return a ``networkx.DiGraph`` on the same numbers, names as node attribute ``name``."""
+        import networkx as nx
+
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from((i, {"name": self.name(i)}) for i in range(self.n))
+        graph.add_edges_from(map(tuple, self.edges.tolist()))
+        return graph
+
+
+def _checked_size(n: int) -> int:
+    if int(n) != n or n < 1:
+        raise NetworkError(message(f"a graph needs at least one node, got n = {n}", hint="n >= 1"))
+    return int(n)
+
+
+def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) -> NDArray[np.int64]:
+    pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    if pairs.size == 0:
+        pairs = np.zeros((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise NetworkError(
+            f"edges must be pairs (sender, receiver) of integers, got an array of shape "
+            f"{pairs.shape} and type {pairs.dtype}"
+        )
+    outside = pairs[(pairs < 0).any(axis=1) | (pairs >= n).any(axis=1)]
+    if len(outside):
+        raise NetworkError(
+            message(
+                f"edge {tuple(outside[0].tolist())} names a node outside 0 .. {n - 1}",
+                hint="nodes are numbered from 0",
+            )
+        )
+    codes = np.unique(pairs[:, 0].astype(np.int64) * n + pairs[:, 1])
+    codes = codes[codes // n != codes % n]  # a self-loop says nothing about who can reach whom
+    canonical = np.stack([codes // n, codes % n], axis=1)
+    canonical.flags.writeable = False
+    return canonical

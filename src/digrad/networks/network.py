@@ -1,0 +1,200 @@
+"""The pair of weight matrices a method runs on, validated once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from digrad.errors import NetworkError, message
+from digrad.networks.digraph import Digraph, Nodes
+from digrad.networks.structure import period, roots, source_parts
+
+LARGEST_N = 10_000_000  # a larger matrix is a slip in a file's header, not a network
+SUM_TOLERANCE = 1e-9  # how far a line may be from 1, as when weights were printed with 10 digits
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """Row-stochastic R to pull models with, column-stochastic C to push trackers with.
+
+    Construction checks everything the paper asks of the pair: shapes, signs, sums
+    (Assumption 2.4), a common root (Assumption 2.1) and exponential decay
+    (Definition 2.3). What exists is therefore valid. Matrices may be dense or sparse and
+    are kept sparse; W[i, j] is what node i receives from node j.
+
+    >>> Network([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]])
+    Network(n=2, pull edges=2, push edges=2, roots=2)
+    """
+
+    R: csr_array
+    C: csr_array
+    names: tuple[str, ...] | None  # what the nodes are called outside digrad
+    pull_roots: Nodes  # R_R: nodes whose model reaches everybody
+    push_roots: Nodes  # R_{C^T}: nodes that every tracker reaches
+    roots: Nodes  # both
+
+    def __init__(self, R: Any, C: Any, names: Iterable[str] | None = None) -> None:
+        pull, push = _weights(R, "R"), _weights(C, "C")
+        if pull.shape != push.shape:
+            raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
+        pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
+        fields = {"R": pull, "C": push, "names": None if names is None else tuple(map(str, names))}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        if self.names is not None and len(self.names) != self.n:
+            raise NetworkError(f"{self.n} nodes need {self.n} names, got {len(self.names)}")
+        self._find_roots()
+        for matrix, name, part in ((pull, "R", self.pull_roots), (push.T, "C", self.push_roots)):
+            _check_decay(matrix.tocsr(), name, part, self)
+
+    def _find_roots(self) -> None:
+        pull, push = roots(self.R), roots(self.C.T.tocsr())
+        common = np.intersect1d(pull, push)
+        for name, value in (("pull_roots", pull), ("push_roots", push), ("roots", common)):
+            object.__setattr__(self, name, value)
+        if not len(common):
+            raise NetworkError(_no_common_root(self, pull, push))
+
+    def __repr__(self) -> str:
+        """Show sizes, not matrices."""
+        return (
+            f"Network(n={self.n}, pull edges={len(self.pull_graph.edges)}, "
+            f"push edges={len(self.push_graph.edges)}, roots={len(self.roots)})"
+        )
+
+    @property
+    def n(self) -> int:
+        """The number of nodes."""
+        return int(self.R.shape[0])
+
+    @property
+    def pull_graph(self) -> Digraph:
+        """G_R: j -> i where i pulls the model of j."""
+        return support(self.R, self.names)
+
+    @property
+    def push_graph(self) -> Digraph:
+        """G_C: j -> i where j pushes part of its tracker to i."""
+        return support(self.C, self.names)
+
+    def name(self, node: int) -> str:
+        """Return what a node is called in the network's source; its number if nothing else."""
+        return str(node) if self.names is None else self.names[node]
+
+    def relabel(self, order: Nodes) -> "Network":
+        """Return the same network with node ``order[k]`` numbered k."""
+        names = None if self.names is None else [self.names[i] for i in order]
+        return Network(self.R[order][:, order], self.C[order][:, order], names)
+
+
+def support(W: csr_array, names: tuple[str, ...] | None = None) -> Digraph:
+    """Return the graph a matrix induces: j -> i where W[i, j] > 0  (section 1.3)."""
+    receivers, senders = W.nonzero()
+    return Digraph(W.shape[0], np.stack([senders, receivers], axis=1).astype(np.int64), names)
+
+
+def listed(net_or_graph: "Network | Digraph", nodes: Nodes, most: int = 8) -> str:
+    """Name a few nodes for an error text: ``a, b, c and 7 more``."""
+    shown = ", ".join(net_or_graph.name(int(i)) for i in nodes[:most])
+    return shown + (f" and {len(nodes) - most} more" if len(nodes) > most else "")
+
+
+def _size(W: csr_array) -> str:
+    return f"{W.shape[0]} x {W.shape[1]}"
+
+
+def _weights(W: Any, name: str) -> csr_array:
+    try:
+        dense: NDArray[Any] | None = None if issparse(W) else np.asarray(W)
+        if dense is not None and (dense.ndim != 2 or dense.dtype.kind not in "biuf"):
+            raise NetworkError(
+                f"{name} must be a matrix of real numbers, got shape {dense.shape} "
+                f"and type {dense.dtype}"
+            )
+        if max(W.shape if issparse(W) else np.shape(W)) > LARGEST_N:
+            raise NetworkError(f"{name} is {_size(W)}: digrad takes at most {LARGEST_N} nodes")
+        matrix = csr_array(W if dense is None else dense, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, NetworkError):
+            raise
+        raise NetworkError(f"{name} is not a matrix of real numbers: {error}") from error
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise NetworkError(f"{name} is {_size(matrix)}: it needs one row and one column per node")
+    _check_signs(matrix, name)
+    return matrix
+
+
+def _check_signs(W: csr_array, name: str) -> None:
+    wrong = np.flatnonzero(~(np.isfinite(W.data) & (W.data >= 0)))
+    if not len(wrong):
+        return
+    i = int(np.searchsorted(W.indptr, wrong[0], side="right")) - 1
+    j, value = int(W.indices[wrong[0]]), W.data[wrong[0]]
+    what = "negative" if np.isfinite(value) else "not a finite number"
+    raise NetworkError(
+        message(
+            f"{name}[{i}, {j}] = {value:.6g} is {what} (Assumption 2.4)",
+            hint="weights are shares: at least 0, each line summing to 1",
+        )
+    )
+
+
+def _stochastic(W: csr_array, name: str, *, axis: int) -> csr_array:
+    line = ("column", "row")[axis]
+    sums = np.asarray(W.sum(axis=axis)).ravel()
+    worst = int(np.abs(sums - 1).argmax())
+    if abs(sums[worst] - 1) > SUM_TOLERANCE:
+        swapped = np.allclose(np.asarray(W.sum(axis=1 - axis)), 1, rtol=0, atol=SUM_TOLERANCE)
+        raise NetworkError(
+            message(
+                f"{name} is not {line}-stochastic: {line} {worst} sums to {sums[worst]:.10g} "
+                "(Assumption 2.4)",
+                hint=f"pass {name}.T" if swapped else f"divide each {line} by its sum",
+            )
+        )
+    # Digits cut off in a file would pass for a leak of mass: restore sums of 1 to rounding.
+    if abs(sums[worst] - 1) > 4 * np.finfo(float).eps:
+        lines = W.nonzero()[1 - axis] if axis == 0 else W.nonzero()[0]
+        W = W.copy()
+        W.data = W.data / sums[lines]
+    return W
+
+
+def _no_common_root(net: Network, pull: Nodes, push: Nodes) -> str:
+    details = [
+        f"roots of the pull graph:          {listed(net, pull) or 'none'}",
+        f"roots of the reversed push graph: {listed(net, push) or 'none'}",
+    ]
+    for found, W, what in (
+        (pull, net.R, "no pull link comes in to"),
+        (push, net.C.T.tocsr(), "no push link leads out of"),
+    ):
+        if not len(found):
+            parts = [f"{{{listed(net, part, 4)}}}" for part in source_parts(W)]
+            more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
+            details.append(f"{what} these parts: {', '.join(parts[:4])}{more}")
+    return message(
+        "no node can both collect every gradient and reach every node (Assumption 2.1)",
+        *details,
+        hint="one strongly connected graph for both is always enough; "
+        "--largest-component keeps the largest such part of a graph",
+    )
+
+
+def _check_decay(A: csr_array, name: str, part: Nodes, net: Network) -> None:
+    """Definition 2.3 holds exactly when the root part is aperiodic."""
+    cycle = period(A, part)
+    if cycle == 1:
+        return
+    raise NetworkError(
+        message(
+            f"the powers of {name} never settle: every cycle among its roots "
+            f"{{{listed(net, part)}}} has a length divisible by {cycle} (Definition 2.3)",
+            hint=f"give one of them a positive weight {name}[i, i], as lazy weights do",
+        )
+    )

@@ -1,0 +1,184 @@
+"""Weights: from who can talk to whom to how much each message counts.
+
+Every scheme takes the pull and the push graph and returns (R, C).
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse.linalg import spsolve
+
+from digrad.errors import NetworkError, lookup, message
+from digrad.networks.digraph import Digraph
+from digrad.networks.network import Network, listed
+from digrad.networks.structure import strong_parts
+from digrad.networks.trees import spanning_tree_weights
+
+Pair = tuple[csr_array, csr_array]
+PushGraph = Literal["same", "reverse"]
+
+
+def average_in(graph: Digraph) -> csr_array:
+    """R[i, j] = 1/(1 + in-degree of i) on the links into i and on the diagonal  (section 5)."""
+    return _scaled(graph, rows=1.0 / (1 + graph.in_degrees))
+
+
+def average_out(graph: Digraph) -> csr_array:
+    """C[i, j] = 1/(1 + out-degree of j) on the links out of j and on the diagonal  (section 5)."""
+    return _scaled(graph, columns=1.0 / (1 + graph.out_degrees))
+
+
+def uniform(pull: Digraph, push: Digraph) -> Pair:
+    """Average over the in-neighbours, split evenly over the out-neighbours: the paper's weights.
+
+    >>> R, C = uniform(Digraph(2, [(0, 1)]), Digraph(2, [(0, 1)]))
+    >>> R.toarray().tolist(), C.toarray().tolist()
+    ([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.0], [0.5, 1.0]])
+    """
+    return average_in(pull), average_out(push)
+
+
+def lazy(pull: Digraph, push: Digraph) -> Pair:
+    """Uniform weights averaged with the identity: (I + R)/2, (I + C)/2.
+
+    On a symmetric graph with doubly stochastic weights this makes them positive
+    semidefinite (case 3 of Corollary 4.1).
+    """
+    half = eye_array(pull.n, format="csr") / 2
+    R, C = uniform(pull, push)
+    return csr_array(R / 2 + half), csr_array(C / 2 + half)
+
+
+def metropolis(pull: Digraph, push: Digraph) -> Pair:
+    """W[i, j] = 1/(1 + max(dᵢ, dⱼ)), the rest on the diagonal: symmetric, doubly stochastic."""
+    for graph in (pull, push):
+        if not graph.is_symmetric:
+            j, i = next((j, i) for j, i in graph.edges if not _has_edge(graph, i, j))
+            raise NetworkError(
+                message(
+                    "Metropolis weights need every link in both directions, but "
+                    f"{graph.name(j)} -> {graph.name(i)} has no way back",
+                    hint="use --weights doubly-stochastic, or uniform",
+                )
+            )
+    return _metropolis(pull), _metropolis(push)
+
+
+def doubly_stochastic(pull: Digraph, push: Digraph) -> Pair:
+    """Scale the links and the diagonal until all rows and columns sum to 1  (Sinkhorn).
+
+    Such weights exist exactly when every link lies on a cycle (Gharesifard & Cortes,
+    European Journal of Control 2012), that is, when no link leads out of a strongly
+    connected part.
+    """
+    return sinkhorn(pull), sinkhorn(push)
+
+
+WEIGHTS: dict[str, Callable[[Digraph, Digraph], Pair]] = {
+    "uniform": uniform,
+    "lazy": lazy,
+    "metropolis": metropolis,
+    "doubly-stochastic": doubly_stochastic,
+    "spanning-tree": spanning_tree_weights,
+}
+
+
+def weigh(graph: Digraph, weights: str = "uniform", push_graph: PushGraph = "same") -> Network:
+    """Build the network of a graph: pull over it, push over the same graph or its reverse.
+
+    ``same`` is what one-way links allow; ``reverse`` is what the paper's text says
+    ("let G_R and G_{C^T} be the same") and needs every link to work both ways.
+
+    >>> weigh(Digraph(3, [(0, 1), (1, 2), (2, 0)]))
+    Network(n=3, pull edges=3, push edges=3, roots=3)
+    """
+    scheme = lookup(WEIGHTS, weights, "weights")
+    turn = {"same": lambda: graph, "reverse": graph.reverse}
+    R, C = scheme(graph, lookup(turn, push_graph, "push graph")())
+    return Network(R, C, graph.names)
+
+
+def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
+    """Return the doubly stochastic scaling D₁ (A + I) D₂ of a graph, to rounding.
+
+    A few sweeps of Sinkhorn's iteration, then Newton's method on the logarithms of the
+    scalings, which converges where Sinkhorn's crawls.
+    """
+    _check_cycles(graph)
+    support = csr_array(graph.adjacency() + eye_array(graph.n, format="csr"))
+    rows = columns = np.ones(graph.n)
+    for _ in range(20):
+        rows = 1.0 / (support @ columns)
+        columns = 1.0 / (support.T @ rows)
+    for _ in range(60):
+        W = csr_array(diags_array(rows) @ support @ diags_array(columns))
+        error = np.concatenate([np.asarray(W.sum(axis=1)), np.asarray(W.sum(axis=0))]) - 1
+        if np.abs(error).max() <= tolerance * np.sqrt(graph.n) * 4:
+            return W
+        down, across = _newton_step(W, error)
+        rows, columns = rows * np.exp(down), columns * np.exp(across)
+    raise NetworkError(
+        message(
+            f"doubly stochastic scaling stalled at an error of {np.abs(error).max():.3g}",
+            hint="use --weights uniform",
+        )
+    )
+
+
+def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    n = W.shape[0]
+    total = np.asarray(W.sum(axis=1))
+    # Eliminating the rows leaves the graph Laplacian of W^T D^-1 W in the columns; it is
+    # singular along constants (scaling rows up and columns down), so column 0 is pinned.
+    schur = diags_array(np.asarray(W.sum(axis=0))) - W.T @ diags_array(1 / total) @ W
+    right = -error[n:] + W.T @ (error[:n] / total)
+    across = np.zeros(n)
+    if n > 1:
+        across[1:] = spsolve(schur.tocsc()[1:, 1:], right[1:])
+    down = -(error[:n] + W @ across) / total
+    size = max(np.abs(down).max(), np.abs(across).max())
+    damp = min(1.0, 2.0 / size) if size else 1.0
+    return damp * down, damp * across
+
+
+def _check_cycles(graph: Digraph) -> None:
+    labels = np.zeros(graph.n, dtype=np.int64)
+    for k, part in enumerate(strong_parts(graph.adjacency())):
+        labels[part] = k
+    leaks = graph.edges[labels[graph.senders] != labels[graph.receivers]]
+    if len(leaks):
+        j, i = leaks[0].tolist()
+        raise NetworkError(
+            message(
+                f"no doubly stochastic weights exist: the link {graph.name(j)} -> "
+                f"{graph.name(i)} lies on no cycle, so mass that takes it never returns",
+                f"links on no cycle: {len(leaks)}, out of nodes {listed(graph, leaks[:, 0])}",
+                hint="use --weights uniform, or --largest-component",
+            )
+        )
+
+
+def _has_edge(graph: Digraph, j: int, i: int) -> bool:
+    return bool(((graph.senders == j) & (graph.receivers == i)).any())
+
+
+def _metropolis(graph: Digraph) -> csr_array:
+    degrees = graph.in_degrees
+    weight = 1.0 / (1 + np.maximum(degrees[graph.senders], degrees[graph.receivers]))
+    shape = (graph.n, graph.n)
+    off = csr_array((weight, (graph.receivers, graph.senders)), shape=shape)
+    return csr_array(off + diags_array(1 - np.asarray(off.sum(axis=1))))
+
+
+def _scaled(
+    graph: Digraph,
+    rows: NDArray[np.float64] | None = None,
+    columns: NDArray[np.float64] | None = None,
+) -> csr_array:
+    ones = np.ones(graph.n)
+    left, right = diags_array(ones if rows is None else rows), ones if columns is None else columns
+    support = graph.adjacency() + eye_array(graph.n, format="csr")
+    return csr_array(left @ support @ diags_array(right))

@@ -116,7 +116,7 @@ def _weights(W: Any, name: str) -> csr_array:
             )
         if max(W.shape if issparse(W) else np.shape(W)) > LARGEST_N:
             raise NetworkError(f"{name} is {_size(W)}: digrad takes at most {LARGEST_N} nodes")
-        matrix = csr_array(W if dense is None else dense, dtype=np.float64)
+        matrix = csr_array(W if dense is None else dense, dtype=np.float64, copy=True)
     except (TypeError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, NetworkError):
             raise
@@ -158,9 +158,9 @@ def _stochastic(W: csr_array, name: str, *, axis: int) -> csr_array:
             )
         )
     # Digits cut off in a file would pass for a leak of mass: restore sums of 1 to rounding.
-    if abs(sums[worst] - 1) > 4 * np.finfo(float).eps:
-        lines = W.nonzero()[1 - axis] if axis == 0 else W.nonzero()[0]
-        W = W.copy()
+    longest = int(np.bincount(W.nonzero()[1 - axis]).max())
+    if abs(sums[worst] - 1) > max(1e-12, longest * np.finfo(float).eps):
+        lines = W.nonzero()[1 - axis]
         W.data = W.data / sums[lines]
     return W
 

@@ -25,7 +25,9 @@ def source_parts(W: csr_array) -> list[Nodes]:
     receiver, sender = labels[entries.coords[0]], labels[entries.coords[1]]
     fed = np.zeros(count, dtype=bool)
     fed[receiver[receiver != sender]] = True
-    return [np.flatnonzero(labels == part) for part in np.flatnonzero(~fed)]
+    nodes = np.flatnonzero(~fed[labels])
+    order = nodes[np.argsort(labels[nodes], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def roots(W: csr_array) -> Nodes:

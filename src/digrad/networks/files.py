@@ -1,0 +1,199 @@
+"""Graphs and networks from files, and networks to files.
+
+The suffix says the format, in upper or lower case; ``.gz`` may follow it:
+
+- ``.graphml``: undirected edges count both ways, parallel ones once;
+- ``.txt .edges .edgelist .el .tsv``: edges, a line ``sender receiver`` each, separated by
+  blanks or a comma; a third column must be a number and is ignored, as graphs have no weights;
+- ``.adj .adjlist``: neighbours, a line ``a b c`` for a -> b and a -> c;
+- ``.csv``: a square matrix, or edges under a first line ``sender,receiver`` or ``source,target``;
+- ``.mtx .npy``: a matrix;
+- ``.npz``: what ``save`` or ``scipy.sparse.save_npz`` wrote, or arrays R and C.
+
+In lists, ``#`` or ``%`` after a blank starts a comment, and ``a a`` adds a node but no edge.
+Nodes named by integers are numbered in their order, others as they first appear.
+"""
+
+import csv
+import gzip
+import io
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from digrad.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
+from digrad.networks.content import Content, check_bytes, text_of
+from digrad.networks.digraph import Digraph
+from digrad.networks.lists import adjacency_list, edge_list, graphml, named_edges
+from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
+from digrad.networks.network import SUM_TOLERANCE, Network
+
+HEADERS = (["sender", "receiver"], ["source", "target"])
+
+
+def load(*paths: str | Path, undirected: bool = False) -> Digraph | Network:
+    """Read a graph or a network from one file, or a network from matrix files R and C.
+
+    One matrix of zeros and ones (its diagonal aside) is the adjacency matrix of a graph:
+    A[i, j] = 1 where j sends to i, so row i is what i receives. One doubly stochastic
+    matrix W is the network with R = C = W.
+
+    Args:
+        paths: One file, or two.
+        undirected: Whether every link of the graph works both ways.
+
+    Raises:
+        FileFormatError: A file is not there, or not what its suffix says.
+        NetworkError: A file can be read, but holds no graph or network.
+    """
+    if len(paths) not in (1, 2):
+        raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
+    found = [_read(Path(path)) for path in paths]
+    with _blaming(" and ".join(map(_shown, paths))):
+        loaded = _one(found[0]) if len(found) == 1 else _pair(found)
+        if not undirected:
+            return loaded
+        if isinstance(loaded, Network):
+            raise ParameterError(message("weights have directions", hint="leave out undirected"))
+        return loaded.both_ways()
+
+
+def save(network: Network, path: str | Path) -> None:
+    """Write a network to an ``.npz`` file that ``load`` reads back bit for bit.
+
+    The file is written whole or not at all, and replaces an older one.
+    """
+    path, parts = Path(path), dict[str, Any]()
+    for name, W in (("R", network.R), ("C", network.C)):
+        parts |= {f"{name}_{part}": getattr(W, part) for part in PARTS}
+    if network.names is not None:  # JSON, since an array of strings pads each to the longest
+        parts["names"] = np.frombuffer(json.dumps(network.names).encode(), np.uint8)
+    with _blaming(_shown(path)):
+        if path.suffix.lower() != ".npz":
+            raise FileFormatError(message("networks are saved as .npz", hint="end it in .npz"))
+        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            with temporary.open("xb") as stream:
+                np.savez(stream, **parts)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _blaming(where: str, hint: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong inside into one error that names the file."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    except DigradError as error:
+        hint = "" if "  hint: " in str(error) else hint
+        raise type(error)(message(f"{where}: {error}", hint=hint)) from error
+    except Exception as error:  # there is no end to what parsers raise when fed rubbish
+        said = " ".join(f"cannot be read ({type(error).__name__}: {error})".split())[:200]
+        if isinstance(error, OSError) and error.strerror:  # the system's word, not a parser's
+            said, hint = error.strerror, "check the path, and who may read and write there"
+        raise FileFormatError(message(f"{where}: {said}", hint=hint)) from error
+
+
+def _one(content: Content) -> Digraph | Network:
+    """Say what a single matrix means."""
+    if not isinstance(content, csr_array):
+        return content
+    receivers, senders = content.nonzero()
+    if (content.data[receivers != senders] == 1).all():
+        edges = np.stack([senders, receivers], axis=1).astype(np.int64)
+        return Digraph(content.shape[0], edges)
+    for axis, line in ((1, "row"), (0, "column")):
+        sums = np.asarray(content.sum(axis=axis)).ravel()
+        worst = int(np.abs(sums - 1).argmax())
+        if not abs(sums[worst] - 1) <= SUM_TOLERANCE:
+            raise NetworkError(
+                message(
+                    f"not all entries are 0 or 1, as in an adjacency matrix, and {line} {worst} "
+                    f"sums to {sums[worst]:.10g}",
+                    hint="a single weight matrix must be doubly stochastic; otherwise give two "
+                    "files, R and C",
+                )
+            )
+    return Network(content, content)
+
+
+def _pair(found: list[Content]) -> Network:
+    if not all(isinstance(content, csr_array) for content in found):
+        raise FileFormatError(
+            message("two files must be matrices, R and C", hint="give one file for a graph")
+        )
+    R, C = found
+    return Network(R, C)
+
+
+def _shown(path: str | Path) -> str:
+    return str(path).encode(errors="backslashreplace").decode()  # a file's name may be no text
+
+
+def _read(path: Path) -> Content:
+    suffix = (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
+    reader, hint = FORMATS.get(suffix, (None, f"known suffixes: {' '.join(FORMATS)}"))
+    with _blaming(_shown(path), hint):
+        raw = _bytes(path)
+        if reader is None:
+            raise FileFormatError(f"unknown suffix {suffix!r}")
+        return reader(raw)
+
+
+def _bytes(path: Path) -> bytes:
+    if not path.is_file():  # a pipe, say, might keep us waiting for ever
+        kind = "a folder, not a file" if path.is_dir() else "not a plain file"
+        raise FileFormatError(
+            message(
+                kind if path.exists() else "no such file",
+                hint="check the path; `digrad list topologies` shows the built-in names",
+            )
+        )
+    check_bytes(path.stat().st_size)
+    chunks: list[bytes] = []
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+        while chunk := stream.read(1 << 24):
+            chunks.append(chunk)
+            check_bytes(sum(map(len, chunks)))
+    if not chunks:
+        raise FileFormatError("the file is empty")
+    return b"".join(chunks)
+
+
+def _csv(raw: bytes) -> Content:
+    reader = csv.reader(io.StringIO(text_of(raw)))
+    rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+    if rows and [cell.lower() for cell in rows[0][1][:2]] in HEADERS:
+        return named_edges((line, row[:2]) for line, row in rows[1:])
+    return csv_matrix(rows)
+
+
+_LIST = (edge_list, "each line holds `sender receiver`, and perhaps a number")
+_NEIGHBOURS = (adjacency_list, "each line holds a sender and its receivers")
+FORMATS = {
+    ".graphml": (graphml, "a GraphML file holds one graph; was it written completely?"),
+    ".txt": _LIST,
+    ".edges": _LIST,
+    ".edgelist": _LIST,
+    ".el": _LIST,
+    ".tsv": _LIST,
+    ".adj": _NEIGHBOURS,
+    ".adjlist": _NEIGHBOURS,
+    ".csv": (_csv, "a CSV file holds a square matrix, or edges below a line `sender,receiver`"),
+    ".mtx": (matrix_market, "a Matrix Market file here holds one square real matrix"),
+    ".npy": (npy, "an .npy file here holds one square real matrix"),
+    ".npz": (npz, "an .npz file comes from digrad or scipy.sparse.save_npz, or holds R and C"),
+}

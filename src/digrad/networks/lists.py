@@ -1,0 +1,106 @@
+"""Graphs from lists of edges or neighbours, and from GraphML."""
+
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from digrad.errors import FileFormatError, NetworkError, message
+from digrad.networks.content import text_of
+from digrad.networks.digraph import Digraph
+from digrad.networks.network import LARGEST_N
+
+COMMENT = re.compile(r"[#%](?<![^\s,].)[^\n]*")
+INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # int() refuses more than 4300 digits
+
+
+def edge_list(raw: bytes) -> Digraph:
+    """Read lines ``sender receiver``."""
+    text = COMMENT.sub("", text_of(raw)).replace(",", " ")
+    # Integers take the fast way; whatever that stumbles over, the slow way reads or explains.
+    with suppress(ValueError, OverflowError, Warning), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        numbers = np.loadtxt(io.StringIO(text), dtype=np.int64, comments=None, ndmin=2)
+        if numbers.shape[1] in (2, 3):
+            nodes, edges = np.unique(numbers[:, :2], return_inverse=True)
+            return _graph(nodes.tolist(), edges.reshape(-1, 2))
+    return named_edges(_rows(text))
+
+
+def named_edges(rows: Iterable[tuple[int, list[str]]]) -> Digraph:
+    """Build a graph from numbered rows ``sender, receiver``, perhaps with a number."""
+    labels: list[str] = []
+    for line, row in rows:
+        if not (len(row) == 2 or (len(row) == 3 and _is_number(row[2]))) or "" in row:
+            raise FileFormatError(f"line {line}: no edge in {' '.join(row)[:60]!r}")
+        labels += row[:2]
+    return _named(labels)
+
+
+def adjacency_list(raw: bytes) -> Digraph:
+    """Read lines ``sender receiver receiver ...``."""
+    labels: list[str] = []
+    for _, (sender, *receivers) in _rows(COMMENT.sub("", text_of(raw)).replace(",", " ")):
+        for receiver in (sender, *receivers):  # the self-loop keeps a node without edges
+            labels += sender, receiver
+    return _named(labels)
+
+
+def graphml(raw: bytes) -> Digraph:
+    """Read the one graph of a GraphML file, its nodes named by label where that is clear."""
+    import networkx as nx
+
+    scan = expat.ParserCreate()
+    scan.EntityDeclHandler = _refuse_entities
+    scan.Parse(raw, True)
+    graph = nx.read_graphml(io.BytesIO(raw))
+    if not graph:
+        raise NetworkError("a graph without nodes")
+    digraph = Digraph.from_networkx(graph)
+    labels = [None if label is None else str(label) for _, label in graph.nodes(data="label")]
+    counts, ids = Counter(labels), map(str, graph)
+    names = [a if a and counts[a] == 1 else b for a, b in zip(labels, ids, strict=True)]
+    clear = len(set(names)) == digraph.n  # an id may be another node's label
+    return Digraph(digraph.n, digraph.edges, names) if clear else digraph
+
+
+def _refuse_entities(*_: object) -> None:
+    raise FileFormatError(
+        message("declares XML entities, which can expand without end", hint="write them out")
+    )
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    rows = ((line, row.split()) for line, row in enumerate(text.split("\n"), 1))
+    return ((line, row) for line, row in rows if row)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(labels: list[str]) -> Digraph:
+    """Build a graph from sender, receiver, sender, receiver ..."""
+    keys: list[Any] = labels
+    if all(map(INTEGER.fullmatch, labels)):
+        keys = list(map(int, labels))
+    nodes = list(dict.fromkeys(keys)) if keys is labels else sorted(set(keys))
+    place = {node: k for k, node in enumerate(nodes)}
+    return _graph(nodes, np.array([place[key] for key in keys], dtype=np.int64).reshape(-1, 2))
+
+
+def _graph(nodes: list[Any], edges: NDArray[np.int64]) -> Digraph:
+    if not 1 <= len(nodes) <= LARGEST_N:
+        raise NetworkError(f"{len(nodes)} nodes found, but a graph has 1 to {LARGEST_N}")
+    return Digraph(len(nodes), edges, None if nodes == list(range(len(nodes))) else nodes)

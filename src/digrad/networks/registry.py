@@ -1,0 +1,182 @@
+"""The names of the topologies, and the one way from a name or a file to a network."""
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from digrad.errors import NetworkError, ParameterError, lookup, message
+from digrad.networks import random_topologies as random
+from digrad.networks import topologies as fixed
+from digrad.networks.digraph import Digraph
+from digrad.networks.files import load
+from digrad.networks.network import Network
+from digrad.networks.structure import strong_parts
+from digrad.networks.trees import spanning_tree_weights
+from digrad.networks.weights import PushGraph, weigh
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Topology = Callable[..., Digraph | Network]
+NetworkLike = Union[Network, Digraph, "nx.Graph[Any]", tuple[Any, Any]]
+
+
+def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int = 0) -> Network:
+    """Breadth-first tree pair of another topology, with zero-one weights.
+
+    Models flow from the root down one tree, trackers up the other; nπ = n. For a graph of
+    your own use ``weigh(graph, "spanning-tree")`` or ``--weights spanning-tree``.
+
+    Args:
+        n: number of nodes.
+        of: the topology whose links may be used.
+        root: the common root; -1 takes the one whose two trees are least deep.
+        seed: which graph, where ``of`` is random.
+
+    References:
+        You & Pu, Distributed Learning over Arbitrary Topology: Linear Speed-Up with
+        Polynomial Transient Time, 2025 (STPP).
+    """
+    make = lookup(TOPOLOGIES, of, "topology")
+    graph = make(n, seed=seed) if "seed" in signature(make).parameters else make(n)
+    if not -1 <= root < n:
+        raise ParameterError(f"root must be a node 0 .. {n - 1}, or -1 for the best, got {root}")
+    pull, push = _graphs(graph)
+    return Network(*spanning_tree_weights(pull, push, None if root == -1 else root))
+
+
+TOPOLOGIES: dict[str, Topology] = {
+    "directed-ring": fixed.directed_ring,
+    "undirected-ring": fixed.undirected_ring,
+    "path": fixed.path,
+    "star": fixed.star,
+    "complete": fixed.complete,
+    "grid": fixed.grid,
+    "torus": fixed.torus,
+    "hypercube": fixed.hypercube,
+    "exponential": fixed.exponential,
+    "erdos-renyi": random.erdos_renyi,
+    "multi-sub-ring": fixed.multi_sub_ring,
+    "binary-tree": fixed.binary_tree,
+    "spanning-tree": spanning_tree,
+    "equitopo": random.equitopo,
+    "random-regular": random.random_regular,
+    "stochastic-block": random.stochastic_block,
+    "small-world": random.small_world,
+}
+
+
+def build(
+    what: str,
+    n: int | None = None,
+    *,
+    params: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    weights: str | None = None,
+    push_graph: PushGraph = "same",
+    largest_component: bool = False,
+    undirected: bool = False,
+) -> Network:
+    """Make a network from a topology's name or from a file; ``weights`` default to uniform.
+
+    A comma joins two matrix files: ``"R.mtx,C.mtx"``.
+
+    >>> build("directed-ring", 4)
+    Network(n=4, pull edges=4, push edges=4, roots=4)
+    """
+    is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or Path(what).exists())
+    if is_file:
+        _refuse_for_files(n, params, seed)
+        made = load(*what.split(","), undirected=undirected)
+    else:
+        made = _topology(what, 16 if n is None else n, params or {}, seed)
+    if isinstance(made, Network):
+        return _reweighed(made, weights, push_graph, what)
+    graph = _largest_part(made) if largest_component else made
+    try:
+        return weigh(graph, weights or "uniform", push_graph)
+    except NetworkError as error:
+        raise NetworkError(f"{what}: {error}") from error
+
+
+def as_network(network: NetworkLike) -> Network:
+    """Return a network as it is; weigh a graph uniformly; pair up two matrices.
+
+    >>> as_network(Digraph(2, [(0, 1), (1, 0)]))
+    Network(n=2, pull edges=2, push edges=2, roots=2)
+    """
+    if isinstance(network, Network):
+        return network
+    if isinstance(network, Digraph):
+        return weigh(network)
+    if isinstance(network, tuple):
+        return Network(*network)
+    return weigh(Digraph.from_networkx(network))
+
+
+def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int | None) -> None:
+    given = [("-n", n is not None), ("--param", bool(params)), ("--seed", seed is not None)]
+    for option, used in given:
+        if used:
+            raise ParameterError(
+                message(f"{option} belongs to a topology; a file has its own nodes", hint="drop it")
+            )
+
+
+def _topology(what: str, n: int, params: Mapping[str, str], seed: int | None) -> Digraph | Network:
+    make = lookup(TOPOLOGIES, what, "topology or file")
+    accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
+    values = {
+        key: _value(lookup(accepts, key, f"parameter of {what}"), text)
+        for key, text in params.items()
+    }
+    if seed is not None:
+        if "seed" not in accepts:
+            raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
+        values["seed"] = seed
+    return make(n, **values)
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    kind = parameter.annotation
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError):
+        raise ParameterError(
+            message(
+                f"parameter {parameter.name} takes {_article(kind)}, got {text!r}",
+                hint=f"for example {parameter.name}={parameter.default}",
+            )
+        ) from None
+
+
+def _article(kind: type) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(kind, "a name")
+
+
+def _reweighed(net: Network, weights: str | None, push_graph: PushGraph, what: str) -> Network:
+    """Keep a network's own weights unless others are asked for."""
+    if weights is None and push_graph == "same":
+        return net
+    if net.pull_graph != net.push_graph:
+        raise ParameterError(
+            message(
+                f"{what} comes with two graphs and weights of its own",
+                hint="drop --weights and --push-graph",
+            )
+        )
+    return weigh(net.pull_graph, weights or "uniform", push_graph)
+
+
+def _graphs(made: Digraph | Network) -> tuple[Digraph, Digraph]:
+    return (made, made) if isinstance(made, Digraph) else (made.pull_graph, made.push_graph)
+
+
+def _largest_part(graph: Digraph) -> Digraph:
+    return graph.subgraph(np.sort(strong_parts(graph.adjacency())[0]))

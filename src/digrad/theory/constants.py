@@ -1,0 +1,216 @@
+"""The constants of the paper: M1, M2, N1..N8 (section 3.1), P1..P5 and Q (Lemma 3.12)."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from digrad.networks.network import Network
+from digrad.theory.averaging import AveragingSums, averaging_sums
+from digrad.theory.bracket import Bracket, maximum
+from digrad.theory.eigenvectors import Perron, Vector, is_uniform, perron
+from digrad.theory.modes import matrix_sums, normal_modes
+from digrad.theory.series import EPS, Matrix, Summand, mixing_time, norm_sums
+from digrad.theory.tree_rule import TreeRule, noise_arrives_first
+
+VECTOR_N = 2000  # above it, the vector sums run on sparse matrices
+MATRIX_N = 1500  # above it, N5..N8 would need more work than a minute or two
+NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
+EXACT_ZERO = Bracket(0.0, 0.0)
+UNKNOWN = Bracket(0.0, inf)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """All constants of one network, each as a bracket, and what became of them."""
+
+    n: int
+    pi: float
+    values: dict[str, Bracket]  # M1, M2, N1 .. N8
+    tree_rule_applies: bool  # whether M2~ = 0 by the tree rule
+    notes: dict[str, str]  # why a bracket is wider than asked for
+
+    def __getitem__(self, name: str) -> Bracket:
+        """Return M1, M2 or N1 .. N8."""
+        return self.values[name]
+
+    @property
+    def M2_tilde(self) -> Bracket:
+        """M2~: 0 where the tree rule applies, M2 otherwise  (Lemma 3.12)."""
+        return EXACT_ZERO if self.tree_rule_applies else self["M2"]
+
+    @property
+    def P1(self) -> Bracket:
+        """max{n N1², n N3², N8², √n N1 N5, nπ N5}  (Lemma 3.12)."""
+        n, N1, N5 = self.n, self["N1"], self["N5"]
+        return maximum(
+            N1**2 * n,
+            self["N3"] ** 2 * n,
+            self["N8"] ** 2,
+            N1 * N5 * float(np.sqrt(n)),
+            N5 * (n * self.pi),
+        )
+
+    @property
+    def P2(self) -> Bracket:
+        """max{n²π², n N1², n N1² M2~, n²π² M2~²}  (Lemma 3.12)."""
+        square, spread = (self.n * self.pi) ** 2, self["N1"] ** 2 * self.n
+        return maximum(square, spread, spread * self.M2_tilde, self.M2_tilde**2 * square)
+
+    @property
+    def P3(self) -> Bracket:
+        """max{n²π², N1⁴/π², N3⁴/π²}  (Lemma 3.12)."""
+        square = self.pi**2
+        return maximum(
+            self.n**2 * square, self["N1"] ** 4 * (1 / square), self["N3"] ** 4 * (1 / square)
+        )
+
+    @property
+    def S(self) -> Bracket:
+        """√max{P2, P3}, which multiplies three terms of the bound."""
+        return maximum(self.P2, self.P3).sqrt()
+
+    @property
+    def P4(self) -> Bracket:
+        """√max{P2, P3} N5  (Lemma 3.12)."""
+        return self.S * self["N5"]
+
+    @property
+    def P5(self) -> Bracket:
+        """max{N2/π, N2/(nπ²), N6/max{N5, √max{P2, P3}}}.
+
+        The paper's N6/N5 is undefined for N5 = 0; its proof needs only the version here,
+        which is finite and never larger (docs/errata.md, E-8).
+        """
+        N2, pi = self["N2"], self.pi
+        return maximum(
+            N2 * (1 / pi), N2 * (1 / (self.n * pi**2)), self["N6"] / maximum(self["N5"], self.S)
+        )
+
+    @property
+    def Q(self) -> Bracket:
+        """max{M1, M2~, M1 M2~}  (Lemma 3.12)."""
+        M1, M2 = self["M1"], self.M2_tilde
+        return maximum(M1, M2, M1 * M2)
+
+    @property
+    def speedup_ratio(self) -> Bracket:
+        """Q/(nπ²): n nodes are worth n divided by this  (Corollary 4.2)."""
+        return self.Q * (1 / (self.n * self.pi**2))
+
+
+def constants(
+    net: Network,
+    rtol: float = 1e-9,
+    *,
+    tree_rule: TreeRule = "auto",
+    effort: float = 1.0,
+    vectors: Perron | None = None,
+) -> Constants:
+    """Bracket every constant of a network to relative width ``rtol``.
+
+    Where that would take more than ``effort`` times the usual work the bracket is wider,
+    and ``notes`` says why. ``tree_rule="paper"`` sets M2~ = 0 for all zero-one trees, as the
+    paper does; ``"auto"`` only where the noise argument behind it holds (E-9).
+
+    >>> from digrad.networks import undirected_ring, weigh
+    >>> constants(weigh(undirected_ring(6)))["N5"]
+    Bracket(4, 4)
+    """
+    p = perron(net) if vectors is None else vectors
+    values = {**_push_sums(net, p, rtol, effort), **_pull_sums(net, p, rtol, effort)}
+    values |= _matrix_sums(net, p, rtol, effort)
+    values = {name: _widened(values[name]) for name in NAMES}
+    notes = {
+        name: _note(name, bracket, net.n)
+        for name, bracket in values.items()
+        if bracket.relative_width > max(rtol, 1e-9)
+    }
+    return Constants(net.n, p.pi, values, noise_arrives_first(net, tree_rule), notes)
+
+
+def _push_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+    """M1, M2, N1, N2: the sums over v_t = π_Rᵀ C̃ᵗ, for which M1 and N2 have an extra term."""
+    if is_uniform(net.R):  # π_R = 1/n, and 1ᵀ C = 1ᵀ: v_t = 0
+        return {"M1": Bracket(1 / net.n, 1 / net.n)} | dict.fromkeys(("M2", "N1", "N2"), EXACT_ZERO)
+    sums = _averaging(csr_array(net.C.T), p.pi_R, p.pi_C, rtol, effort)
+    first = float(np.sum((net.C.T @ p.pi_R) ** 2))
+    return {
+        "M1": sums.step_squares + first,
+        "M2": sums.weighted_steps,
+        "N1": sums.norms,
+        "N2": sums.squares + float(np.sum((p.pi_R - p.pi) ** 2)),
+    }
+
+
+def _pull_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+    """N3, N4: the sums over w_t = R̃ᵗ π_C."""
+    if is_uniform(csr_array(net.C.T)):  # π_C = 1/n, and R 1 = 1: w_t = 0
+        return dict.fromkeys(("N3", "N4"), EXACT_ZERO)
+    sums = _averaging(net.R, p.pi_C, p.pi_R, rtol, effort)
+    return {"N3": sums.norms, "N4": sums.squares}
+
+
+def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) -> AveragingSums:
+    """Sum over v_t = Aᵗu - (πᵀu)1: densely where that is cheap, whatever the mixing time."""
+    n = A.shape[0]
+    if n > VECTOR_N:
+        return averaging_sums(A, u, pi, rtol, effort)
+    start = (u - float(pi @ u))[None]
+    L = (A.toarray() - pi[None, :]).T
+    factors = [np.eye(n), L - np.eye(n)]
+    terms = [Summand(0), Summand(0, power=2), Summand(1, power=2), Summand(1, weight=1)]
+    return AveragingSums(
+        *norm_sums(start, L, factors, terms, time=mixing_time(L), rtol=rtol, effort=effort)
+    )
+
+
+def _matrix_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+    """N5..N8: the sums over A_{t-1}, B_t and A_t - A_{t-1}."""
+    names = ("N5", "N6", "N7", "N8")
+    if net.n == 1:
+        return dict.fromkeys(names, EXACT_ZERO)
+    if net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3):
+        return dict.fromkeys(names, UNKNOWN)
+    modes = normal_modes(net)
+    if modes is not None:
+        return matrix_sums(modes, rtol, effort)
+    H, L, factors, time = _lifted(net, p)
+    terms = [Summand(0), Summand(1, power=2), Summand(2, power=2), Summand(2)]
+    sums = norm_sums(H, L, factors, terms, time=time, rtol=rtol, effort=effort)
+    return dict(zip(names, sums, strict=True))
+
+
+def _lifted(net: Network, p: Perron) -> tuple[Matrix, Matrix, list[Matrix], float]:
+    """Write A_{t-1}, B_t and A_t - A_{t-1} as H Lᵗ K with one matrix L twice the size.
+
+    L = [[R̃, R̃Π_C/τ], [0, C̃]] has Lᵗ = [[R̃ᵗ, B_t/τ], [0, C̃ᵗ]], and A_{t-1} = B_t - R̃ᵗΠ_C,
+    A_t = B_t C̃. The scale τ, the mixing time, keeps the norm of Lᵗ near 1: B_t grows like t
+    before it decays.
+    """
+    n, identity = net.n, np.eye(net.n)
+    R = net.R.toarray() - p.pi_R[None, :]
+    C = net.C.toarray() - p.pi_C[:, None]
+    project = identity - p.pi_C[:, None]
+    time = mixing_time(R, C)
+    L = np.block([[R, R @ project / time], [np.zeros((n, n)), C]])
+    factors = [
+        np.vstack([-project, time * identity]),
+        np.vstack([np.zeros((n, n)), time * identity]),
+        np.vstack([project, time * (C - identity)]),
+    ]
+    return np.eye(n, 2 * n), L, factors, time
+
+
+def _widened(bracket: Bracket) -> Bracket:
+    return Bracket(bracket.low * (1 - 8 * EPS), bracket.high * (1 + 8 * EPS))
+
+
+def _note(name: str, bracket: Bracket, n: int) -> str:
+    if bracket == UNKNOWN:
+        return f"{name} needs dense {n} x {n} matrices: not computed above n = {MATRIX_N}"
+    return (
+        f"{name} is known to a relative width of {bracket.relative_width:.1g}: the network "
+        "mixes too slowly to go further within the work allowed; raise effort"
+    )

@@ -1,0 +1,136 @@
+"""N5..N8 of normal weights, mode by mode.
+
+When R = W is normal and C is W or Wᵀ, one unitary basis diagonalises everything, so a
+spectral norm is a maximum over eigenvalues and no matrix is ever multiplied. This covers
+symmetric and circulant weights: rings, tori, hypercubes, exponential graphs, EquiTopo,
+Metropolis weights on any graph.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from digrad.networks.network import Network
+from digrad.theory.bracket import Bracket
+from digrad.theory.series import EPS
+
+MOST_TERMS = 40_000_000
+BATCH = 1_000_000
+
+Real = NDArray[np.floating]
+
+
+class Modes(NamedTuple):
+    """The eigenvalues λ of W except the 1 that belongs to consensus, one of each conjugate pair.
+
+    Slowest first.
+    """
+
+    gaps: NDArray[np.complex128]  # 1 - λ, which keeps its digits where λ is close to 1
+    transposed: bool  # whether C = Wᵀ, whose eigenvalues are the conjugates
+
+    @property
+    def log_radii(self) -> Real:
+        """The logarithm of |λ|."""
+        with np.errstate(divide="ignore"):
+            return 0.5 * np.log1p(np.maximum(np.abs(self.gaps) ** 2 - 2 * self.gaps.real, -1.0))
+
+
+def normal_modes(net: Network) -> Modes | None:
+    """Return the modes of a network with normal R and C equal to R or Rᵀ; none otherwise."""
+    W, Wt = net.R, csr_array(net.R.T)
+    transposed = not _equal(net.C, W)
+    if (transposed and not _equal(net.C, Wt)) or not _equal(W @ Wt, Wt @ W):
+        return None
+    dense = W.toarray()
+    _, X = np.linalg.eigh(dense) if _equal(W, Wt) else np.linalg.eig(dense)
+    # Rayleigh quotients of I - W: for normal W their error is the square of that of X, and
+    # small gaps come out with small relative error, which eigenvalues near 1 would not have.
+    images = X - W @ X
+    gaps = np.einsum("ij,ij->j", X.conj(), images) / np.einsum("ij,ij->j", X.conj(), X)
+    gaps = np.delete(gaps, np.argmin(np.abs(gaps))).astype(np.complex128)
+    gaps = gaps[gaps.imag >= 0]  # a conjugate pair has the same moduli
+    modes = Modes(gaps, transposed)
+    return modes._replace(gaps=gaps[np.argsort(-modes.log_radii, kind="stable")])
+
+
+def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bracket]:
+    """Bracket N5..N8 by adding maxima over the modes that are still alive.
+
+    In a mode λ = re^{iθ} the entries of A_{t-1}, B_t and A_t - A_{t-1} have moduli
+    (t - 1)rᵗ, t rᵗ and rᵗ|1 - t(1 - λ)| when C = W, and with sₜ = sin(tθ)/sin θ
+    rᵗ|sₜ₋₁|, rᵗ|sₜ| and rᵗ|r sₜ - sₜ₋₁| when C = Wᵀ; all are at most (1 + 2t)rᵗ. Modes whose
+    whole future under that bound is negligible are dropped, and the bound is added to the
+    bracket.
+    """
+    totals, dropped, t = np.zeros(4), np.zeros(4), 0
+    logs = modes.log_radii
+    while len(logs):
+        span = int(min(max(64, t), max(1, BATCH // len(logs))))
+        totals += _stretch(Modes(modes.gaps[: len(logs)], modes.transposed), t, span)
+        t += span
+        rest = _rest(float(logs[0]), t)
+        if (rest <= 0.5 * rtol * totals).all() or t > effort * MOST_TERMS:
+            dropped += rest
+            break
+        alive = _alive(logs, t, 1e-3 * rtol * totals)
+        if alive < len(logs):
+            dropped += _rest(float(logs[alive]), t)
+            logs = logs[:alive]
+    error = 256 * EPS * totals
+    low, high = np.maximum(totals - error, 0.0), totals + error + dropped
+    names = ("N5", "N6", "N7", "N8")
+    return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}
+
+
+def _alive(logs: Real, t: int, negligible: Real) -> int:
+    """Count the leading modes whose future after t still matters, by bisection."""
+    low, high = 0, len(logs)
+    while low < high:
+        middle = (low + high) // 2
+        matters = (_rest(float(logs[middle]), t) > negligible).any()
+        low, high = (middle + 1, high) if matters else (low, middle)
+    return low
+
+
+def _stretch(modes: Modes, start: int, span: int) -> Real:
+    """Add the terms of N5..N8 at the times start + 1 .. start + span."""
+    t = start + 1.0 + np.arange(span)[:, None]
+    logs = np.maximum(modes.log_radii, -1e4)  # a nilpotent mode has ln |λ| = -∞
+    decay = np.exp(t * logs)
+    if modes.transposed:
+        angle = np.angle(1 - modes.gaps)
+        now, before = _ratio(t, angle), _ratio(t - 1, angle)
+        a, b, d = before, now, np.exp(logs) * now - before
+    else:
+        x, y = modes.gaps.real, modes.gaps.imag
+        a, b, d = t - 1, t, np.hypot(1 - t * x, t * y)
+    a, b, d = ((np.abs(c) * decay).max(axis=1) for c in (a, b, d))
+    return np.array([a.sum(), (b**2).sum(), (d**2).sum(), d.sum()])
+
+
+def _ratio(t: Real, angle: Real) -> Real:
+    """Return sin(tθ)/sin θ, with its limits t and t(-1)ᵗ⁻¹ at 0 and π."""
+    flat = np.abs(np.sin(angle)) < 1e-9
+    sine = np.where(flat, 1.0, np.sin(angle))
+    return np.where(flat, t * np.cos(angle) ** (t - 1), np.sin(t * angle) / sine)
+
+
+def _rest(log: float, t: int) -> Real:
+    """Bound the terms after t of every sum: Σₛ>ₜ (1 + 2s)ᵖ rᵖˢ for p = 1 or 2, r = e^log.
+
+    With q = rᵖ, Σₛ>ₜ (1 + 2s)qˢ and Σₛ>ₜ (1 + 2s)² qˢ have closed forms in 1/(1 - q).
+    """
+    c = 2.0 * (t + 1) + 1
+    q, u = np.exp(log), -1.0 / np.expm1(log)
+    plain = np.exp((t + 1) * log) * (c * u + 2 * q * u**2)
+    q, u = np.exp(2 * log), -1.0 / np.expm1(2 * log)
+    square = np.exp(2 * (t + 1) * log) * (c * c * u + 4 * c * q * u**2 + 4 * q * (1 + q) * u**3)
+    return np.array([plain, square, square, plain])
+
+
+def _equal(A: csr_array, B: csr_array) -> bool:
+    difference = csr_array(A - B)
+    return difference.nnz == 0 or float(np.abs(difference.data).max()) <= 8 * EPS

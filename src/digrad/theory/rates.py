@@ -1,0 +1,133 @@
+"""Step sizes, bounds and times that follow from the constants  (Lemma 3.12, Theorem 4.1)."""
+
+from dataclasses import asdict, dataclass
+from math import ceil, inf, sqrt
+
+from digrad.errors import ParameterError, message
+from digrad.theory.constants import Constants
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the theorem wants to know about the problem and the run."""
+
+    L: float = 1.0  # Lipschitz constant of the gradients (Assumption 2.8)
+    sigma: float = 1.0  # standard deviation of a stochastic gradient (Assumption 2.7)
+    delta_f: float = 1.0  # f(xhat⁰) - f*
+    F0: float = 1.0  # ‖∇F(X⁰)‖²_F / n
+    T: int = 10_000  # number of steps
+
+    def __post_init__(self) -> None:
+        ranges = {"L": self.L > 0, "sigma": self.sigma >= 0, "delta_f": self.delta_f > 0}
+        ranges |= {"F0": self.F0 >= 0, "T": self.T >= 0}
+        for name, fine in ranges.items():
+            value = asdict(self)[name]
+            if not fine or not value < inf:
+                least = "at least 0" if name in ("sigma", "F0", "T") else "above 0"
+                raise ParameterError(
+                    message(f"{name} must be a finite number {least}, got {value}")
+                )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The five terms of the bound, in the paper's order."""
+
+    sampling: float  # ~ 1/√(nT): what centralized SGD has too
+    disagreement: float  # ~ 1/T^(2/3): noise that has not yet been averaged
+    start: float  # ~ 1/T: the admissible step size
+    tracking: float  # ~ 1/T²: noise fed back through the trackers
+    initial: float  # ~ 1/T: the gradients at the start
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return self.sampling + self.disagreement + self.start + self.tracking + self.initial
+
+
+def gamma_max(c: Constants, L: float) -> float:
+    """Return the largest admissible step, 1/(500 L √max{P1..P4})  (Lemma 3.12)."""
+    largest = max(p.high for p in (c.P1, c.P2, c.P3, c.P4))
+    return 1.0 / (500.0 * L * sqrt(largest)) if largest < inf else 0.0
+
+
+def gamma_theorem(c: Constants, s: Setting) -> float:
+    """Return the step of Theorem 4.1, with the (T + 1) that its first entry lacks (E-3)."""
+    noise = s.sigma**2 * s.L * (s.T + 1)
+    cubic = c.S.high * max(c["N4"].high, c["N7"].high) * s.L * noise
+    square = c.Q.high * noise
+    return min(
+        _over(s.delta_f, cubic) ** (1 / 3), sqrt(_over(s.delta_f, square)), gamma_max(c, s.L)
+    )
+
+
+def explicit_bound(c: Constants, s: Setting, gamma: float) -> Terms:
+    """Return the right-hand side of Lemma 3.12 at a step ``gamma`` (E-4 corrected).
+
+    It bounds the mean of E‖∇f(xhatᵗ)‖² over t = 0 .. T when gamma ≤ gamma_max. The term
+    10 Δf/(γ nπ (T + 1)) stands under ``start``, the one linear in γ under ``sampling``.
+    """
+    n_pi = c.n * c.pi
+    noise, S = s.sigma**2 * s.L, c.S.high
+    return Terms(
+        sampling=100 * c.Q.high * noise * gamma / n_pi,
+        disagreement=_times(80_000 * noise * s.L * gamma**2 / n_pi, S, _worst(c)),
+        start=_over(10 * s.delta_f, gamma * n_pi * (s.T + 1)),
+        tracking=_times(
+            200_000 * noise * s.L**3 * gamma**4 / n_pi, S, c["M1"].high, c["N5"].high ** 2
+        ),
+        initial=_times(30 * s.F0 / (n_pi * (s.T + 1)), c.P5.high),
+    )
+
+
+def rate(c: Constants, s: Setting) -> Terms:
+    """Return the five terms of Theorem 4.1 at T steps, without their numerical factors."""
+    n_pi, steps = c.n * c.pi, s.T + 1
+    S, largest = c.S.high, max(p.high for p in (c.P1, c.P2, c.P3, c.P4))
+    cubic = _times(s.delta_f**2 * s.L**2 * s.sigma**2, S, _worst(c))
+    feedback = _times(1 / (n_pi * c.Q.high**2), S, c["M1"].high, c["N5"].high ** 2)
+    return Terms(
+        sampling=sqrt(c.speedup_ratio.high * s.delta_f * s.sigma**2 * s.L / (c.n * steps)),
+        disagreement=cubic ** (1 / 3) / n_pi / steps ** (2 / 3),
+        start=sqrt(largest) * s.L * s.delta_f / n_pi / steps,
+        tracking=_times(feedback, _over(s.delta_f * s.L, s.sigma * steps) ** 2),
+        initial=_times(s.F0 / (n_pi * steps), c.P5.high),
+    )
+
+
+def transient_time(c: Constants, s: Setting) -> float:
+    """Return the smallest T from which the 1/√(nT) term is at least each of the others.
+
+    The terms are those of Theorem 4.1, without numerical factors, as in Remarks 4.1 and
+    4.2. Infinite without noise (σ = 0), when there is no such term, or where a constant is
+    not known from above.
+    """
+    at_one = rate(c, Setting(s.L, s.sigma, s.delta_f, s.F0, T=0))
+    if at_one.sampling == 0:
+        return inf
+    exponents = {"disagreement": 2 / 3, "start": 1.0, "tracking": 2.0, "initial": 1.0}
+    crossings = [
+        (value / at_one.sampling) ** (1 / (exponents[name] - 1 / 2))
+        for name, value in asdict(at_one).items()
+        if name != "sampling"
+    ]
+    steps = max(crossings)
+    return float(max(ceil(steps * (1 - 1e-12)) - 1, 0)) if steps < inf else inf
+
+
+def _worst(c: Constants) -> float:
+    return max(c["N4"].high, c["N7"].high)
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if b > 0 else inf
+
+
+def _times(*factors: float) -> float:
+    """Multiply, with 0 times infinity equal to 0."""
+    product = 1.0
+    for factor in factors:
+        if factor == 0:
+            return 0.0
+        product *= factor
+    return product

@@ -17,9 +17,9 @@ class Draws:
     """
 
     def __init__(self, seed: int) -> None:
-        if not 0 <= seed < 2**128:
+        if not 0 <= seed < 2**128 or seed != int(seed):
             raise ParameterError(
-                message(f"a seed lies in 0 .. 2^128 - 1, got {seed}", hint="pass --seed 0")
+                message(f"a seed is an integer in 0 .. 2^128 - 1, got {seed}", hint="pass --seed 0")
             )
         self._bits = np.random.Philox(key=seed)
 

@@ -1,5 +1,5 @@
 """Pictures of networks and of how they scale, fit for a paper."""
 
-from digrad.figures.drawing import draw_network, draw_scaling, save_figure
+from digrad.figures.drawing import check_suffix, draw_network, draw_scaling, save_figure
 
-__all__ = ["draw_network", "draw_scaling", "save_figure"]
+__all__ = ["check_suffix", "draw_network", "draw_scaling", "save_figure"]

@@ -206,17 +206,22 @@ def _dress(axes: Axes, sizes: list[int]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def check_suffix(path: str | Path) -> str:
+    """Return the suffix of a picture's file, or refuse one that names no known format."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        what = f"cannot write a figure as {Path(path).name!r}: its suffix names no known format"
+        raise ParameterError(message(what, hint=f"end the name in {', '.join(FORMATS)}"))
+    return suffix
+
+
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a PNG, SVG or PDF, as the suffix says: whole or not at all, equal bytes each time.
 
     Raises:
         ParameterError: for another suffix, or where nothing can be written.
     """
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in FORMATS:
-        what = f"cannot write a figure as {target.name!r}: its suffix names no known format"
-        raise ParameterError(message(what, hint=f"end the name in {', '.join(FORMATS)}"))
+    target, suffix = Path(path), check_suffix(path)
     image = BytesIO()
     with rc_context({"svg.hashsalt": "digrad", "pdf.fonttype": 42}):
         figure.savefig(image, format=suffix[1:], dpi=200, metadata=FORMATS[suffix])

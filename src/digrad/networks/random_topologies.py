@@ -27,6 +27,7 @@ def erdos_renyi(n: int, p: float = 0.5, seed: int = 0) -> Digraph:
             n = 20 and p ≈ 0.5.
         seed: which graph.
     """
+    Digraph(n, [])  # refuses n < 1 in its own words
     _probability("p", p)
     if n > 1 and _chance_all_fed(n, p) < HOPELESS:
         raise ParameterError(_hopeless(n, p))
@@ -49,6 +50,7 @@ def stochastic_block(
         p_out: probability of a link between blocks.
         seed: which graph; redrawn until strongly connected.
     """
+    Digraph(n, [])  # refuses n < 1 in its own words
     _probability("p_in", p_in)
     _probability("p_out", p_out)
     blocks = blocks or min(2, n)
@@ -74,6 +76,7 @@ def small_world(n: int, neighbours: int = 0, rewire: float = 0.2, seed: int = 0)
         rewire: probability that a link goes to a random node instead.
         seed: which graph; redrawn until strongly connected.
     """
+    Digraph(n, [])  # refuses n < 1 in its own words
     neighbours = neighbours or min(2, n - 1)
     if n > 1 and not 1 <= neighbours <= n - 1:
         raise ParameterError(f"neighbours must lie in 1 .. n - 1 = {n - 1}, got {neighbours}")
@@ -102,6 +105,7 @@ def random_regular(n: int, degree: int = 0, seed: int = 0) -> Digraph:
         degree: in- and out-degree, at most n - 1; 0 takes 3, or what n allows.
         seed: which graph.
     """
+    Digraph(n, [])  # refuses n < 1 in its own words
     degree = degree or min(3, n - 1)
     if n > 1 and not 1 <= degree <= n - 1:
         raise ParameterError(f"degree must lie in 1 .. n - 1 = {n - 1}, got {degree}")
@@ -162,7 +166,7 @@ def _probability(name: str, p: float) -> None:
 
 def _chance_all_fed(n: int, p: float) -> float:
     """Bound the chance of strong connectivity: every node must hear from somebody."""
-    return float(np.exp(n * np.log1p(-((1 - p) ** (n - 1))))) if p < 1 else 1.0
+    return float((-np.expm1((n - 1) * np.log1p(-p))) ** n) if p < 1 else 1.0
 
 
 def _hopeless(n: int, p: float) -> str:

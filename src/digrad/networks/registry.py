@@ -20,6 +20,8 @@ from digrad.networks.weights import PushGraph, weigh
 if TYPE_CHECKING:
     import networkx as nx
 
+DEFAULT_N = 16
+
 Topology = Callable[..., Digraph | Network]
 NetworkLike = Union[Network, Digraph, "nx.Graph[Any]", tuple[Any, Any]]
 
@@ -41,7 +43,7 @@ def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int =
         Polynomial Transient Time, 2025 (STPP).
     """
     make = lookup(TOPOLOGIES, of, "topology")
-    graph = make(n, seed=seed) if "seed" in signature(make).parameters else make(n)
+    graph = make(n, seed=seed) if takes_seed(make) else make(n)
     if not -1 <= root < n:
         raise ParameterError(f"root must be a node 0 .. {n - 1}, or -1 for the best, got {root}")
     pull, push = _graphs(graph)
@@ -73,6 +75,7 @@ def build(
     what: str,
     n: int | None = None,
     *,
+    push_file: str | None = None,
     params: Mapping[str, str] | None = None,
     seed: int | None = None,
     weights: str | None = None,
@@ -82,7 +85,7 @@ def build(
 ) -> Network:
     """Make a network from a topology's name or from a file; ``weights`` default to uniform.
 
-    A comma joins two matrix files: ``"R.mtx,C.mtx"``.
+    With ``push_file`` the two files hold the matrices R and C.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
@@ -90,9 +93,13 @@ def build(
     is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or Path(what).exists())
     if is_file:
         _refuse_for_files(n, params, seed)
-        made = load(*what.split(","), undirected=undirected)
+        made = load(what, *([push_file] if push_file else []), undirected=undirected)
+    elif push_file is not None:
+        raise ParameterError(
+            message(f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}")
+        )
     else:
-        made = _topology(what, 16 if n is None else n, params or {}, seed)
+        made = _topology(what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Network):
         return _reweighed(made, weights, push_graph, what)
     graph = _largest_part(made) if largest_component else made
@@ -115,6 +122,11 @@ def as_network(network: NetworkLike) -> Network:
     if isinstance(network, tuple):
         return Network(*network)
     return weigh(Digraph.from_networkx(network))
+
+
+def takes_seed(topology: Topology) -> bool:
+    """Whether a topology is drawn at random."""
+    return "seed" in signature(topology).parameters
 
 
 def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int | None) -> None:

@@ -1,1 +1,46 @@
 """Everything sections 2 to 4 of the paper say about a network, with certified error."""
+
+from digrad.theory.bracket import Bracket
+from digrad.theory.certificates import (
+    DecayCertificate,
+    DigraphMetrics,
+    decay_certificate,
+    digraph_metrics,
+)
+from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
+from digrad.theory.constants import Constants, constants
+from digrad.theory.eigenvectors import Perron, perron, root_eigenvector
+from digrad.theory.rates import (
+    Setting,
+    Terms,
+    explicit_bound,
+    gamma_max,
+    gamma_theorem,
+    rate,
+    transient_time,
+)
+from digrad.theory.tree_rule import is_tree_pair, noise_arrives_first
+
+__all__ = [
+    "Bracket",
+    "Constants",
+    "DecayCertificate",
+    "DigraphMetrics",
+    "DoublyStochasticCase",
+    "Perron",
+    "Setting",
+    "Terms",
+    "constants",
+    "decay_certificate",
+    "digraph_metrics",
+    "doubly_stochastic_case",
+    "explicit_bound",
+    "gamma_max",
+    "gamma_theorem",
+    "is_tree_pair",
+    "noise_arrives_first",
+    "perron",
+    "rate",
+    "root_eigenvector",
+    "transient_time",
+]

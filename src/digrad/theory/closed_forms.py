@@ -74,11 +74,8 @@ class DoublyStochasticCase:
             middle, third, initial = cubic / gap, gap**2, gap**2
         else:
             power = (1 / 3, 1 / 2) if printed else (2 / 3, 1.0)
-            middle, third, initial = (
-                cubic / (gap ** (1 / 3) * c ** power[0]),
-                c ** power[1] * gap,
-                gap,
-            )
+            middle = cubic / (gap ** (1 / 3) * c ** power[0])
+            third, initial = c ** power[1] * gap, gap
         return Terms(
             sampling=sqrt(s.delta_f * s.sigma**2 * s.L / (self.n * steps)),
             disagreement=middle,
@@ -95,7 +92,7 @@ class DoublyStochasticCase:
         if self.case == "doubly stochastic":
             return n**3 / gap**6
         power = 2 if printed else 4
-        return max(n**3 / (self.c**power * gap**2), n / gap ** (8 / 3))
+        return float(max(n**3 / (self.c**power * gap**2), n / gap ** (8 / 3)))
 
 
 def doubly_stochastic_case(net: Network) -> DoublyStochasticCase | None:

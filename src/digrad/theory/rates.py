@@ -56,9 +56,8 @@ def gamma_theorem(c: Constants, s: Setting) -> float:
     noise = s.sigma**2 * s.L * (s.T + 1)
     cubic = c.S.high * max(c["N4"].high, c["N7"].high) * s.L * noise
     square = c.Q.high * noise
-    return min(
-        _over(s.delta_f, cubic) ** (1 / 3), sqrt(_over(s.delta_f, square)), gamma_max(c, s.L)
-    )
+    entries = _over(s.delta_f, cubic) ** (1 / 3), sqrt(_over(s.delta_f, square))
+    return float(min(*entries, gamma_max(c, s.L)))
 
 
 def explicit_bound(c: Constants, s: Setting, gamma: float) -> Terms:

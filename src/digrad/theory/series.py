@@ -120,7 +120,7 @@ class _Orbit(NamedTuple):
         """Roughly the floating-point operations one term costs."""
         p, N = self.H.shape
         columns: list[int] = [K.shape[1] for K in self.factors]
-        return 2.0 * p * N * N + sum(2.0 * p * N * q + _norm_work(p, q) for q in columns)
+        return float(2.0 * p * N * N + sum(2.0 * p * N * q + _norm_work(p, q) for q in columns))
 
 
 def _norm_work(p: int, q: int) -> float:

@@ -1,0 +1,34 @@
+# Everything runs in its own virtual environment; `make demo` and `make test` need nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check format bench clean
+
+demo: $(STAMP)  ## analyze a directed network and draw it
+	$(BIN)/digrad analyze multi-sub-ring -n 20 --figure demo/network.png
+
+test: check  ## all checks and all tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## the speeds that docs/benchmarks.md reports
+	$(BIN)/python benchmarks/theory.py
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "setting up $(VENV): a minute or two on the first run"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,284 @@
+"""The command line: parse, call, print."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from digrad.errors import DigradError, ParameterError, message
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Decentralized learning over directed networks: does it work, and how fast?",
+)
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT", help="A topology (`digrad list topologies`) or a graph or matrix file."
+    ),
+]
+PushFile = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[C_FILE]", help="The file of C, where the first one holds R.", show_default=False
+    ),
+]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", "-n", help="Number of nodes of a topology [default: 16].")
+]
+Params = Annotated[
+    list[str] | None, typer.Option("--param", help="A topology's parameter, as key=value.")
+]
+Seed = Annotated[int | None, typer.Option(help="Which graph of a random topology.")]
+WeightsName = Annotated[
+    str | None, typer.Option("--weights", help="`digrad list weights` [default: uniform].")
+]
+PushGraph = Annotated[
+    str, typer.Option(help="Push over the `same` links, or over their `reverse` as in the paper.")
+]
+Lipschitz = Annotated[float, typer.Option("--L", help="Lipschitz constant of the gradients.")]
+Sigma = Annotated[float, typer.Option(help="Standard deviation of a stochastic gradient.")]
+DeltaF = Annotated[float, typer.Option("--delta-f", help="f at the start minus its minimum.")]
+F0 = Annotated[float, typer.Option("--F0", help="Mean squared gradient at the start.")]
+Steps = Annotated[int, typer.Option("--steps", "-T", help="Number of steps T.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or PDF).")]
+
+
+@app.command()
+def analyze(
+    what: What,
+    push_file: PushFile = None,
+    nodes: Nodes = None,
+    param: Params = None,
+    seed: Seed = None,
+    weights: WeightsName = None,
+    push_graph: PushGraph = "same",
+    lipschitz: Lipschitz = 1.0,
+    sigma: Sigma = 1.0,
+    delta_f: DeltaF = 1.0,
+    f0: F0 = 1.0,
+    steps: Steps = 10_000,
+    json: Json = False,
+    figure: Figure = None,
+    rtol: Annotated[float, typer.Option(help="Relative width of the brackets.")] = 1e-9,
+    tree_rule: Annotated[str, typer.Option(help="When M2~ = 0: auto, paper or never.")] = "auto",
+    effort: Annotated[float, typer.Option(help="Times the usual work on slow networks.")] = 1.0,
+    largest_component: Annotated[
+        bool, typer.Option("--largest-component", help="Keep the largest strong part of a graph.")
+    ] = False,
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Read a file's links as two-way.")
+    ] = False,
+) -> None:
+    """Say whether Stochastic Push-Pull works on a network, how fast, with which step.
+
+    Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
+    """
+    from digrad.analysis import analyze as run
+    from digrad.networks import build
+    from digrad.theory import Setting
+
+    _check_figure(figure)
+    setting = Setting(lipschitz, sigma, delta_f, f0, steps)
+    network = build(
+        what,
+        nodes,
+        push_file=push_file,
+        params=_pairs(param or []),
+        seed=seed,
+        weights=weights,
+        push_graph=push_graph,  # type: ignore[arg-type]  # looked up by name, with a suggestion
+        largest_component=largest_component,
+        undirected=undirected,
+    )
+    with _busy(f"certifying the constants of {network.n} nodes"):
+        result = run(network, setting, rtol=rtol, tree_rule=_tree_rule(tree_rule), effort=effort)
+    drawn = None if figure is None else _draw(result, what, figure)
+    if json:
+        _print_json(result.to_dict())
+        return
+    _show(result, f"{what}: {network!r}", drawn)
+
+
+@app.command()
+def compare(
+    topologies: Annotated[
+        list[str] | None, typer.Argument(help="Topologies; all of them when none is named.")
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, help="Number of nodes.")] = 16,
+    weights: WeightsName = None,
+    push_graph: PushGraph = "same",
+    seed: Seed = None,
+    lipschitz: Lipschitz = 1.0,
+    sigma: Sigma = 1.0,
+    delta_f: DeltaF = 1.0,
+    f0: F0 = 1.0,
+    steps: Steps = 10_000,
+    json: Json = False,
+    figure: Figure = None,
+) -> None:
+    """Put topologies side by side, shortest transient time first.
+
+    Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
+    """
+    from digrad.comparison import compare as run
+    from digrad.comparison import scaling, table
+    from digrad.networks import TOPOLOGIES
+    from digrad.theory import Setting
+
+    _check_figure(figure)
+    names = topologies or list(TOPOLOGIES)
+    setting = Setting(lipschitz, sigma, delta_f, f0, steps)
+    options: dict[str, Any] = {"weights": weights, "push_graph": push_graph, "seed": seed}
+    with _busy(f"comparing {len(names)} topologies at n = {nodes}"):
+        rows, refused = run(names, nodes, setting, **options)
+    if figure is not None:
+        from digrad.figures import draw_scaling, save_figure
+
+        with _busy(f"measuring how they scale up to n = {nodes}"):
+            curves = scaling(names, nodes, setting, **options)
+        save_figure(draw_scaling(curves, ylabel="transient time T", title=""), figure)
+    if json:
+        _print_json({"n": nodes, "topologies": rows, "refused": refused})
+        return
+    _print(table(rows, refused))
+    if figure is not None:
+        _print(f"figure: {figure}")
+
+
+listing = typer.Typer(no_args_is_help=True, help="Show what there is.")
+app.add_typer(listing, name="list")
+
+
+@listing.command("topologies")
+def list_topologies() -> None:
+    """List the topologies, their parameters and what they are.
+
+    Example: digrad list topologies
+    """
+    from digrad.networks import TOPOLOGIES
+
+    _print_listing(TOPOLOGIES, skip=("n",))
+
+
+@listing.command("weights")
+def list_weights() -> None:
+    """List the weights that a graph can be given.
+
+    Example: digrad list weights
+    """
+    from digrad.networks import WEIGHTS
+
+    _print_listing(WEIGHTS, skip=("pull", "push", "root"))
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from digrad import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the app; a deliberate error is one message on stderr and exit status 2."""
+    try:
+        app()
+    except DigradError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is wrong, nothing is left to say.
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def _pairs(params: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in params:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ParameterError(
+                message(f"--param takes key=value, got {text!r}", hint="for example --param p=0.3")
+            )
+        pairs[key.strip().replace("-", "_")] = value.strip()
+    return pairs
+
+
+def _tree_rule(name: str) -> Any:
+    from digrad.errors import lookup
+
+    return lookup({rule: rule for rule in ("auto", "paper", "never")}, name, "tree rule")
+
+
+def _busy(what: str) -> Any:
+    """Show on a terminal that work goes on; say nothing elsewhere."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
+def _check_figure(path: Path | None) -> None:
+    """Refuse a picture that cannot be written before the work starts, not after."""
+    if path is not None:
+        from digrad.figures import check_suffix
+
+        check_suffix(path)
+
+
+def _draw(result: Any, what: str, path: Path) -> Path:
+    from digrad.figures import draw_network, save_figure
+
+    title = f"{Path(what).stem}, n = {result.n}"
+    return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
+
+
+def _show(result: Any, title: str, drawn: Path | None) -> None:
+    from digrad.printing import report
+
+    _print(f"[bold]{title}[/bold]\n")
+    _print(report(result))
+    if drawn is not None:
+        _print(f"\nfigure: {drawn}")
+
+
+def _print(what: Any) -> None:
+    from rich.console import Console
+
+    from digrad.printing import plain
+
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(what, soft_wrap=isinstance(what, str))
+    else:  # a pipe has no width of its own, and no use for blanks at the end of a line
+        print(plain(what))
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    from json import dumps
+
+    print(dumps(data, indent=1, allow_nan=False))
+
+
+def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
+    from inspect import signature
+
+    from rich.table import Table
+
+    rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
+    for column in ("name", "parameters", "what it is"):
+        rows.add_column(column)
+    for name, function in table.items():
+        params = signature(function).parameters.values()
+        shown = " ".join(f"{p.name}={p.default}" for p in params if p.name not in skip)
+        rows.add_row(f"[bold]{name}[/bold]", shown, (function.__doc__ or "").splitlines()[0])
+    _print(rows)

@@ -56,8 +56,7 @@ def metropolis(pull: Digraph, push: Digraph) -> Pair:
     """W[i, j] = 1/(1 + max(dᵢ, dⱼ)), the rest on the diagonal: symmetric, doubly stochastic."""
     for graph in (pull, push):
         if not graph.is_symmetric:
-            there, back = (set(map(tuple, g.edges.tolist())) for g in (graph, graph.reverse()))
-            j, i = min(there - back)
+            j, i = next((j, i) for j, i in graph.edges if not _has_edge(graph, i, j))
             raise NetworkError(
                 message(
                     "Metropolis weights need every link in both directions, but "
@@ -160,6 +159,10 @@ def _check_cycles(graph: Digraph) -> None:
                 hint="use --weights uniform, or --largest-component",
             )
         )
+
+
+def _has_edge(graph: Digraph, j: int, i: int) -> bool:
+    return bool(((graph.senders == j) & (graph.receivers == i)).any())
 
 
 def _metropolis(graph: Digraph) -> csr_array:

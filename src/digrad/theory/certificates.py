@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, svds
 
+from digrad.draws import Draws
 from digrad.theory.eigenvectors import Vector
 from digrad.theory.series import spectral_norm
 
@@ -84,9 +85,10 @@ def digraph_metrics(A: csr_array, pi: Vector) -> DigraphMetrics | None:
     scaled = csr_array(diags_array(root) @ A @ diags_array(1 / root))
     operator = LinearOperator(
         (n, n),
-        matvec=lambda x: scaled @ x - root * (root @ x),
-        rmatvec=lambda x: scaled.T @ x - root * (root @ x),
+        matvec=lambda x: scaled @ x.ravel() - root * (root @ x.ravel()),
+        rmatvec=lambda x: scaled.T @ x.ravel() - root * (root @ x.ravel()),
         dtype=np.float64,
     )
-    largest = svds(operator, k=1, return_singular_vectors=False, v0=root, random_state=0)
+    start = Draws(0).uniform(n) - 0.5
+    largest = svds(operator, k=1, return_singular_vectors=False, v0=start)
     return DigraphMetrics(min(float(largest[0]), 1.0), kappa, estimated=True)

@@ -1,0 +1,1 @@
+"""Recursions, each written once."""

@@ -1,0 +1,63 @@
+"""What a problem must offer: ten lines for a user to write."""
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from digrad.sampling import Sampler
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """f = (1/n) Σᵢ fᵢ, node i holding fᵢ.
+
+    x of shape (..., rows, dim) holds one point per node, x of shape (..., dim) one point for
+    all; leading axes are trials.
+    """
+
+    nodes: int
+    dim: int
+
+    def start(self) -> Tensor:
+        """The common start, of shape (dim,), on the problem's device and in its dtype."""
+        ...
+
+    def sample(self, sampler: Sampler, steps: range) -> Tensor:
+        """What the nodes draw in these steps; first axis: steps, then trials, then rows.
+
+        A function of (seed, node, step) alone: draw from ``sampler`` only.
+        """
+        ...
+
+    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+        """The stochastic gradient of fᵢ at row i, for the nodes in ``rows``.
+
+        ``sample`` is one step's entry of what ``sample()`` returned.
+        """
+        ...
+
+    def loss(self, x: Tensor) -> Tensor:
+        """f(x) on all data: (..., dim) to (...)."""
+        ...
+
+    def full_gradient(self, x: Tensor) -> Tensor:
+        """∇f(x) on all data: (..., dim) to (..., dim)."""
+        ...
+
+
+@runtime_checkable
+class KnownOptimum(Protocol):
+    """A problem whose smallest value is known."""
+
+    def optimum(self) -> Tensor:
+        """A minimiser x*, of shape (dim,)."""
+        ...
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A problem for which accuracy means something."""
+
+    def accuracy(self, x: Tensor) -> Tensor:
+        """Share of the data classified rightly at x: (..., dim) to (...)."""
+        ...

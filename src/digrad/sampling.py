@@ -1,0 +1,83 @@
+"""Random numbers as a function of (seed, node, step), on any device, in any order.
+
+Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011): the
+counter is (place in the node's sequence, node, stream), the key is the trial's seed. Hence
+the same run on every engine, exact resume, and paired comparisons across algorithms.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_M0, _M1 = 0xD2511F53, 0xCD9E8D57
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Draws for some trials and some nodes.
+
+    Args:
+        seeds: one integer per trial, shape (trials,) or () for a single trial.
+        rows: the nodes that draw, shape (rows,).
+    """
+
+    seeds: Tensor
+    rows: Tensor
+
+    def bits(self, steps: range, count: int, stream: int = 0) -> Tensor:
+        """Return integers uniform on 0 .. 2³² - 1, shape (steps, *trials, rows, count).
+
+        Draw k of step t is word t·count + k of its node's sequence, four words to a block;
+        different streams are independent sequences.
+        """
+        first, last = steps.start * count, steps.stop * count
+        blocks = torch.arange(first // 4, -(-last // 4), device=self.rows.device)
+        counter = (
+            blocks & _MASK,
+            blocks >> 32,
+            self.rows.unsqueeze(-1),
+            torch.tensor(stream, device=self.rows.device),
+        )
+        seeds = self.seeds.to(self.rows.device)[..., None, None]
+        words = torch.stack(_philox(counter, (seeds & _MASK, (seeds >> 32) & _MASK)), dim=-1)
+        used = words.flatten(-2)[..., first % 4 : first % 4 + last - first]
+        return used.unflatten(-1, (len(steps), count)).movedim(-2, 0)
+
+    def indices(self, steps: range, high: int, count: int, stream: int = 0) -> Tensor:
+        """Return indices uniform on 0 .. high - 1, with replacement."""
+        return (self.bits(steps, count, stream) * high) >> 32
+
+    def uniforms(self, steps: range, count: int, stream: int = 0) -> Tensor:
+        """Return float64 numbers uniform on (0, 1), of 32 bits each."""
+        return (self.bits(steps, count, stream).to(torch.float64) + 0.5) * 2.0**-32
+
+    def normals(self, steps: range, count: int, stream: int = 0) -> Tensor:
+        """Return float64 standard normal numbers, two from each pair of uniform ones."""
+        half = -(-count // 2)
+        u = self.uniforms(steps, 2 * half, stream)
+        radius, angle = (-2 * u[..., :half].log()).sqrt(), 2 * torch.pi * u[..., half:]
+        return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=-1)[..., :count]
+
+
+def _philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> list[Tensor]:
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    k0, k1 = key
+    for _ in range(10):
+        high0, low0 = _multiply(c0, _M0)
+        high1, low1 = _multiply(c2, _M1)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
+    return list(torch.broadcast_tensors(c0, c1, c2, c3))
+
+
+def _multiply(a: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """Return the high and low words of a 32 x 32 bit product, in signed 64-bit arithmetic.
+
+    The full product may pass 2⁶³, so it is put together from 16-bit halves.
+    """
+    low = (a & 0xFFFF) * m
+    high = (a >> 16) * m + (low >> 16)
+    return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)

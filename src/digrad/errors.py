@@ -60,5 +60,6 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     if name in table:
         return table[name]
     near = get_close_matches(name.lower().replace("_", "-"), table, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"one of: {', '.join(table)}"
+    every = f"one of: {', '.join(table)}" if table else "there are none: drop it"
+    hint = f"did you mean {near[0]!r}?" if near else every
     raise UnknownNameError(message(f"unknown {what} {name!r}", hint=hint))

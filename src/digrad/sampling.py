@@ -44,11 +44,15 @@ class Sampler:
         seeds = self.seeds.to(self.rows.device)[..., None, None]
         words = torch.stack(_philox(counter, (seeds & _MASK, (seeds >> 32) & _MASK)), dim=-1)
         used = words.flatten(-2)[..., first % 4 : first % 4 + last - first]
-        return used.unflatten(-1, (len(steps), count)).movedim(-2, 0)
+        return used.reshape(*used.shape[:-1], len(steps), count).movedim(-2, 0)
 
-    def indices(self, steps: range, high: int, count: int, stream: int = 0) -> Tensor:
-        """Return indices uniform on 0 .. high - 1, with replacement."""
-        return (self.bits(steps, count, stream) * high) >> 32
+    def indices(self, steps: range, high: int | Tensor, count: int, stream: int = 0) -> Tensor:
+        """Return indices uniform on 0 .. high - 1, with replacement.
+
+        ``high`` is one number below 2³¹, or one for each row, shape (rows,).
+        """
+        sizes = high.unsqueeze(-1) if isinstance(high, Tensor) else high
+        return (self.bits(steps, count, stream) * sizes) >> 32
 
     def uniforms(self, steps: range, count: int, stream: int = 0) -> Tensor:
         """Return float64 numbers uniform on (0, 1), of 32 bits each."""
@@ -63,14 +67,14 @@ class Sampler:
 
 
 def _philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> list[Tensor]:
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
         high0, low0 = _multiply(c0, _M0)
         high1, low1 = _multiply(c2, _M1)
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
         k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
-    return list(torch.broadcast_tensors(c0, c1, c2, c3))
+    return [c0, c1, c2, c3]  # ten rounds have spread every word over the full shape
 
 
 def _multiply(a: Tensor, m: int) -> tuple[Tensor, Tensor]:

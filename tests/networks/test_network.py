@@ -114,9 +114,10 @@ def test_constructing_again_from_a_network_gives_the_same_bits(net):
     assert same_bits(Network(*dense(net)), net)
 
 
-@given(pair=common_root_pairs(), factor=st.sampled_from([1 + 1e-10, 1 - 3e-10]))
-def test_sums_off_by_cut_digits_are_mended_to_rounding(pair, factor):
-    net = Network(pair.R * factor, pair.C * factor)
+@given(pair=common_root_pairs(), size=st.sampled_from([1e-10, -1e-10, 9e-10]))
+def test_sums_off_by_cut_digits_are_mended_to_rounding(pair, size):
+    factors = 1 + size * np.linspace(0, 1, len(pair.R))  # every line is off by something else
+    net = Network(pair.R * factors[:, None], pair.C * factors)
     np.testing.assert_allclose(net.R.sum(axis=1), 1, rtol=0, atol=1e-15)
     np.testing.assert_allclose(net.C.sum(axis=0), 1, rtol=0, atol=1e-15)
     np.testing.assert_allclose(net.R.toarray(), pair.R, rtol=1e-9)
@@ -191,17 +192,14 @@ def test_ragged_rows_are_refused():
     assert refusal([[1.0, 0.0], [1.0]], J).startswith("R is not a matrix of real numbers: ")
 
 
-@pytest.mark.xfail(reason="sparse matrices are cast without a look at their type", raises=Warning)
 def test_a_complex_sparse_matrix_is_refused():
     assert "complex" in refusal(sp.csr_array(J + 0.5j), J)
 
 
-@pytest.mark.xfail(reason="one-dimensional sparse arrays are not foreseen", raises=IndexError)
 def test_a_sparse_vector_is_refused():
     refusal(sp.coo_array(np.ones(1)), J)
 
 
-@pytest.mark.xfail(reason="sums overflow with a warning", raises=RuntimeWarning)
 def test_enormous_weights_are_refused_without_a_warning():
     assert "row 0 sums to inf" in refusal([[1e308, 1e308], [0.5, 0.5]], J)
 
@@ -234,7 +232,8 @@ def test_parts_that_nobody_feeds_are_named_when_there_is_no_root():
         "  no pull link comes in to these parts: {Oslo}, {Rome}, {Bern}",
         "  no push link leads out of these parts: {Oslo}, {Rome}, {Bern}",
     ]
-    assert "{0}, {1}, {2}, {3} and 6 more\n" in refusal(np.eye(10), np.eye(10))
+    assert "{0}, {1}, {2}, {3}\n" in refusal(np.eye(4), np.eye(4))
+    assert "{0}, {1}, {2}, {3} and 1 more\n" in refusal(np.eye(5), np.eye(5))
 
 
 @given(turning=periodic())
@@ -270,7 +269,6 @@ def test_relabelling_moves_weights_names_and_roots_along(net, data):
     assert sorted(order[moved.roots]) == net.roots.tolist()
 
 
-@pytest.mark.xfail(reason="relabel takes any index array", raises=pytest.fail.Exception)
 def test_relabelling_by_what_is_no_permutation_is_refused():
     with pytest.raises(DigradError):
         Network(J, J).relabel(np.array([0, 0]))

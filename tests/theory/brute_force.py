@@ -9,9 +9,12 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
+from strategies import stochastic_networks
 
 from digrad.networks import Digraph, Network
+from digrad.theory.bracket import Bracket
 
 Rational = NDArray[np.object_]  # entries are Fractions
 Long = NDArray[np.longdouble]
@@ -62,6 +65,41 @@ def uniform(graph: Digraph, reverse: bool = False) -> Weights:
     """The paper's weights on a graph, exactly."""
     links = graph.adjacency().toarray().astype(int) + np.eye(graph.n, dtype=int)
     return weights(links, links.T if reverse else links)
+
+
+def exact(net: Network, largest: int = 2304) -> Weights:
+    """Recover the fractions with denominators up to ``largest`` that a network was rounded from."""
+    R, C = (
+        np.array([Fraction(x).limit_denominator(largest) for x in M.toarray().flat], dtype=object)
+        for M in (net.R, net.C)
+    )
+    return Weights(R.reshape(net.n, net.n), C.reshape(net.n, net.n))
+
+
+@st.composite
+def tree_pairs(draw, max_n: int = 9) -> Network:
+    """Zero-one weights of two random spanning trees with a common root."""
+    n = draw(st.integers(2, max_n))
+    root, pair = draw(st.integers(0, n - 1)), []
+    for _ in range(2):
+        order = draw(st.permutations([i for i in range(n) if i != root]))
+        T = np.zeros((n, n))
+        T[root, root] = 1
+        for k, node in enumerate(order):
+            T[node, [root, *order][draw(st.integers(0, k))]] = 1
+        pair.append(T)
+    return Network(pair[0], pair[1].T)
+
+
+def any_networks(max_n: int = 7) -> st.SearchStrategy[Network]:
+    """Strongly connected networks, networks with only a common root, and pairs of trees."""
+    return stochastic_networks(max_n) | tree_pairs(max_n)
+
+
+def mixing_time(*matrices: Rational) -> float:
+    """Return 1/(1 - |λ₂|) of the slowest of some stochastic matrices."""
+    seconds = [np.sort(np.abs(np.linalg.eigvals(M.astype(float))))[-2:-1] for M in matrices]
+    return float(1 / (1 - min(max([0.0, *np.concatenate(seconds)]), 1 - 1e-12)))
 
 
 def solve(M: Rational, b: Rational) -> Rational:
@@ -158,15 +196,16 @@ def long_sums(w: Weights, most: int = 20_000, rtol: float = 1e-21) -> dict[str, 
     raise AssertionError(f"the terms had not died out after {most} steps")
 
 
-def inside(bracket, truth: float, slack: float = 1e-15) -> bool:
-    """Whether a bracket holds the truth, but for the rounding of the reference itself."""
-    room = (slack + 1e3 * LONG_EPS) * abs(truth)
+def inside(bracket: Bracket, truth: float, room: float = 0.0) -> bool:
+    """Whether a bracket holds the truth, up to ``room`` and the error of the reference itself."""
+    room += (4e-16 + 1e3 * LONG_EPS) * abs(truth)
     return bool(bracket.low - room <= truth <= bracket.high + room)
 
 
-def definition_sums(R, C, pi_R, pi_C, T: int) -> dict[str, float]:
+def definition_sums(w: Weights, T: int) -> dict[str, float]:
     """Return the partial sums up to T, every power and inner sum written out as in the paper."""
-    n, power = len(R), np.linalg.matrix_power
+    n, power = w.n, np.linalg.matrix_power
+    R, C, pi_R, pi_C = (M.astype(float) for M in (w.R, w.C, w.pi_R, w.pi_C))
     Pi_R, Pi_C = np.eye(n) - pi_R[None, :], np.eye(n) - pi_C[:, None]
     Rt = [Pi_R @ power(R, k) for k in range(T + 2)]
     Ct = [Pi_C @ power(C, k) for k in range(T + 2)]

@@ -5,12 +5,15 @@ trials. An algorithm is row-wise arithmetic plus the verbs of a ``Mixer``, and c
 whether all nodes live here or only a few of them.
 """
 
+from collections.abc import Callable
 from enum import Flag, auto
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
 S = TypeVar("S")
+Form = Literal["atc", "cta"]
+Mix = Callable[[Tensor], Tensor]
 
 
 class Mixer(Protocol):
@@ -38,7 +41,24 @@ class Needs(Flag):
     STRONGLY_CONNECTED = auto()  # of the matrices it uses
     DOUBLY_STOCHASTIC = auto()
     SYMMETRIC = auto()
+    ABOVE_MINUS_THIRD = auto()  # every eigenvalue of R
     TREES = auto()  # zero-one weights on two spanning trees with a common root
+
+
+def adapt_then_combine(mix: Mix, rows: Tensor, change: Tensor) -> Tensor:
+    """W(X + D): every node changes its row, then sends it."""
+    return mix(rows + change)
+
+
+def combine_then_adapt(mix: Mix, rows: Tensor, change: Tensor) -> Tensor:
+    """WX + D: every node sends its row as it is, so the change may come later."""
+    return mix(rows) + change
+
+
+FORMS: dict[str, Callable[[Mix, Tensor, Tensor], Tensor]] = {
+    "atc": adapt_then_combine,
+    "cta": combine_then_adapt,
+}
 
 
 class Traffic(NamedTuple):

@@ -129,13 +129,20 @@ class Digraph:
 
 
 def _checked_size(n: int) -> int:
-    if int(n) != n or n < 1:
-        raise NetworkError(message(f"a graph needs at least one node, got n = {n}", hint="n >= 1"))
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise NetworkError(
+            message(
+                f"a graph needs a whole number of nodes, at least one, got n = {n}", hint="n >= 1"
+            )
+        )
     return int(n)
 
 
 def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) -> NDArray[np.int64]:
-    pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    try:
+        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    except (TypeError, ValueError) as error:
+        raise NetworkError(f"edges must be pairs (sender, receiver): {error}") from error
     if pairs.size == 0:
         pairs = np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":

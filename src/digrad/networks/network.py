@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from digrad.errors import NetworkError, message
@@ -86,6 +85,8 @@ class Network:
 
     def relabel(self, order: Nodes) -> "Network":
         """Return the same network with node ``order[k]`` numbered k."""
+        if not np.array_equal(np.sort(order), np.arange(self.n)):
+            raise NetworkError(f"an order of {self.n} nodes names each of them once, got {order}")
         names = None if self.names is None else [self.names[i] for i in order]
         return Network(self.R[order][:, order], self.C[order][:, order], names)
 
@@ -108,15 +109,15 @@ def _size(W: csr_array) -> str:
 
 def _weights(W: Any, name: str) -> csr_array:
     try:
-        dense: NDArray[Any] | None = None if issparse(W) else np.asarray(W)
-        if dense is not None and (dense.ndim != 2 or dense.dtype.kind not in "biuf"):
+        given: Any = W if issparse(W) else np.asarray(W)
+        if given.ndim != 2 or given.dtype.kind not in "biuf":
             raise NetworkError(
-                f"{name} must be a matrix of real numbers, got shape {dense.shape} "
-                f"and type {dense.dtype}"
+                f"{name} must be a matrix of real numbers, got shape {given.shape} "
+                f"and type {given.dtype}"
             )
-        if max(W.shape if issparse(W) else np.shape(W)) > LARGEST_N:
-            raise NetworkError(f"{name} is {_size(W)}: digrad takes at most {LARGEST_N} nodes")
-        matrix = csr_array(W if dense is None else dense, dtype=np.float64, copy=True)
+        if max(given.shape) > LARGEST_N:
+            raise NetworkError(f"{name} is {_size(given)}: digrad takes at most {LARGEST_N} nodes")
+        matrix = csr_array(given, dtype=np.float64, copy=True)
     except (TypeError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, NetworkError):
             raise
@@ -146,7 +147,8 @@ def _check_signs(W: csr_array, name: str) -> None:
 
 def _stochastic(W: csr_array, name: str, *, axis: int) -> csr_array:
     line = ("column", "row")[axis]
-    sums = np.asarray(W.sum(axis=axis)).ravel()
+    with np.errstate(over="ignore"):  # an overflow shows in the sum that is reported
+        sums = np.asarray(W.sum(axis=axis)).ravel()
     worst = int(np.abs(sums - 1).argmax())
     if abs(sums[worst] - 1) > SUM_TOLERANCE:
         swapped = np.allclose(np.asarray(W.sum(axis=1 - axis)), 1, rtol=0, atol=SUM_TOLERANCE)

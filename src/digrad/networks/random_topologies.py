@@ -14,7 +14,7 @@ from digrad.networks.network import Network
 
 HOPELESS = 1e-6  # below this chance per draw we say so instead of drawing
 BATCH_N = 64  # up to here many graphs are drawn and checked at once
-MOST_NUMBERS = 2_000_000_000  # random numbers spent before giving up: about ten seconds
+MOST_NUMBERS = 400_000_000  # random numbers spent before giving up: about ten seconds
 
 
 def erdos_renyi(n: int, p: float = 0.5, seed: int = 0) -> Digraph:

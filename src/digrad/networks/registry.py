@@ -1,5 +1,6 @@
 """The names of the topologies, and the one way from a name or a file to a network."""
 
+import os
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
@@ -90,7 +91,7 @@ def build(
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or Path(what).exists())
+    is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or os.path.exists(what))
     if is_file:
         _refuse_for_files(n, params, seed)
         made = load(what, *([push_file] if push_file else []), undirected=undirected)
@@ -98,9 +99,15 @@ def build(
         raise ParameterError(
             message(f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}")
         )
+    elif undirected:
+        hint = "take undirected-ring, or another two-way topology"
+        raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
     else:
         made = _topology(what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Network):
+        if largest_component:
+            hint = "drop --largest-component"
+            raise ParameterError(message(f"{what} comes with weights for all its nodes", hint=hint))
         return _reweighed(made, weights, push_graph, what)
     graph = _largest_part(made) if largest_component else made
     try:
@@ -119,8 +126,15 @@ def as_network(network: NetworkLike) -> Network:
         return network
     if isinstance(network, Digraph):
         return weigh(network)
-    if isinstance(network, tuple):
+    if isinstance(network, tuple) and len(network) == 2:
         return Network(*network)
+    if not all(hasattr(network, name) for name in ("nodes", "edges", "is_directed")):
+        raise ParameterError(
+            message(
+                f"{type(network).__name__} is not a network",
+                hint="pass a Network, a Digraph, a networkx graph or a pair (R, C) of matrices",
+            )
+        )
     return weigh(Digraph.from_networkx(network))
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import spsolve
 
 from digrad.errors import NetworkError, lookup, message
@@ -19,6 +20,7 @@ from digrad.networks.trees import spanning_tree_weights
 
 Pair = tuple[csr_array, csr_array]
 PushGraph = Literal["same", "reverse"]
+MOST_FILLED = 1e8  # entries of a sparse system that a desktop's memory holds
 
 
 def average_in(graph: Digraph) -> csr_array:
@@ -56,7 +58,8 @@ def metropolis(pull: Digraph, push: Digraph) -> Pair:
     """W[i, j] = 1/(1 + max(dᵢ, dⱼ)), the rest on the diagonal: symmetric, doubly stochastic."""
     for graph in (pull, push):
         if not graph.is_symmetric:
-            j, i = next((j, i) for j, i in graph.edges if not _has_edge(graph, i, j))
+            there, back = (set(map(tuple, g.edges.tolist())) for g in (graph, graph.reverse()))
+            j, i = min(there - back)
             raise NetworkError(
                 message(
                     "Metropolis weights need every link in both directions, but "
@@ -108,6 +111,7 @@ def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
     scalings, which converges where Sinkhorn's crawls.
     """
     _check_cycles(graph)
+    _check_hubs(graph)
     support = csr_array(graph.adjacency() + eye_array(graph.n, format="csr"))
     rows = columns = np.ones(graph.n)
     for _ in range(20):
@@ -132,16 +136,33 @@ def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.f
     n = W.shape[0]
     total = np.asarray(W.sum(axis=1))
     # Eliminating the rows leaves the graph Laplacian of W^T D^-1 W in the columns; it is
-    # singular along constants (scaling rows up and columns down), so column 0 is pinned.
+    # singular along constants (scaling rows up and columns down) on each connected part, so
+    # one column of each is pinned.
     schur = diags_array(np.asarray(W.sum(axis=0))) - W.T @ diags_array(1 / total) @ W
     right = -error[n:] + W.T @ (error[:n] / total)
     across = np.zeros(n)
-    if n > 1:
-        across[1:] = spsolve(schur.tocsc()[1:, 1:], right[1:])
+    _, pinned = np.unique(connected_components(W)[1], return_index=True)
+    free = np.setdiff1d(np.arange(n), pinned)
+    if len(free):
+        across[free] = spsolve(schur.tocsc()[free][:, free], right[free])
     down = -(error[:n] + W @ across) / total
     size = max(np.abs(down).max(), np.abs(across).max())
     damp = min(1.0, 2.0 / size) if size else 1.0
     return damp * down, damp * across
+
+
+def _check_hubs(graph: Digraph) -> None:
+    """Refuse graphs whose Newton system would fill up: a hub joins all its neighbours."""
+    degrees = graph.in_degrees
+    filled = float((degrees.astype(np.float64) ** 2).sum())
+    if filled > MOST_FILLED:
+        raise NetworkError(
+            message(
+                f"doubly stochastic weights would need a system with {filled:.2g} entries: node "
+                f"{graph.name(int(degrees.argmax()))} has {degrees.max()} in-links",
+                hint="use --weights metropolis where links are two-way, or uniform",
+            )
+        )
 
 
 def _check_cycles(graph: Digraph) -> None:
@@ -159,10 +180,6 @@ def _check_cycles(graph: Digraph) -> None:
                 hint="use --weights uniform, or --largest-component",
             )
         )
-
-
-def _has_edge(graph: Digraph, j: int, i: int) -> bool:
-    return bool(((graph.senders == j) & (graph.receivers == i)).any())
 
 
 def _metropolis(graph: Digraph) -> csr_array:

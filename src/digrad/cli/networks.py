@@ -1,20 +1,12 @@
-"""The command line: parse, call, print."""
+"""Commands about networks: analyze, compare, list."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from digrad.errors import DigradError, ParameterError, message
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="Decentralized learning over directed networks: does it work, and how fast?",
-)
+from digrad.cli.output import busy, check_figure, print_json, show
+from digrad.errors import ParameterError, message
 
 What = Annotated[
     str,
@@ -50,7 +42,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or PDF).")]
 
 
-@app.command()
 def analyze(
     what: What,
     push_file: PushFile = None,
@@ -84,7 +75,7 @@ def analyze(
     from digrad.networks import build
     from digrad.theory import Setting
 
-    _check_figure(figure)
+    check_figure(figure)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     network = build(
         what,
@@ -97,16 +88,15 @@ def analyze(
         largest_component=largest_component,
         undirected=undirected,
     )
-    with _busy(f"certifying the constants of {network.n} nodes"):
+    with busy(f"certifying the constants of {network.n} nodes"):
         result = run(network, setting, rtol=rtol, tree_rule=_tree_rule(tree_rule), effort=effort)
     drawn = None if figure is None else _draw(result, what, figure)
     if json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
         return
-    _show(result, f"{what}: {network!r}", drawn)
+    _report(result, f"{what}: {network!r}", drawn)
 
 
-@app.command()
 def compare(
     topologies: Annotated[
         list[str] | None, typer.Argument(help="Topologies; all of them when none is named.")
@@ -132,28 +122,27 @@ def compare(
     from digrad.networks import TOPOLOGIES
     from digrad.theory import Setting
 
-    _check_figure(figure)
+    check_figure(figure)
     names = topologies or list(TOPOLOGIES)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     options: dict[str, Any] = {"weights": weights, "push_graph": push_graph, "seed": seed}
-    with _busy(f"comparing {len(names)} topologies at n = {nodes}"):
+    with busy(f"comparing {len(names)} topologies at n = {nodes}"):
         rows, refused = run(names, nodes, setting, **options)
     if figure is not None:
         from digrad.figures import draw_scaling, save_figure
 
-        with _busy(f"measuring how they scale up to n = {nodes}"):
+        with busy(f"measuring how they scale up to n = {nodes}"):
             curves = scaling(names, nodes, setting, **options)
         save_figure(draw_scaling(curves, ylabel="transient time T", title=""), figure)
     if json:
-        _print_json({"n": nodes, "topologies": rows, "refused": refused})
+        print_json({"n": nodes, "topologies": rows, "refused": refused})
         return
-    _print(table(rows, refused))
+    show(table(rows, refused))
     if figure is not None:
-        _print(f"figure: {figure}")
+        show(f"figure: {figure}")
 
 
 listing = typer.Typer(no_args_is_help=True, help="Show what there is.")
-app.add_typer(listing, name="list")
 
 
 @listing.command("topologies")
@@ -178,30 +167,6 @@ def list_weights() -> None:
     _print_listing(WEIGHTS, skip=("pull", "push", "root"))
 
 
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
-        from digrad import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-def main() -> None:
-    """Run the app; a deliberate error is one message on stderr and exit status 2."""
-    try:
-        app()
-    except DigradError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is wrong, nothing is left to say.
-        sys.stderr.close()
-        sys.exit(141)
-
-
 def _pairs(params: list[str]) -> dict[str, str]:
     pairs = {}
     for text in params:
@@ -220,21 +185,6 @@ def _tree_rule(name: str) -> Any:
     return lookup({rule: rule for rule in ("auto", "paper", "never")}, name, "tree rule")
 
 
-def _busy(what: str) -> Any:
-    """Show on a terminal that work goes on; say nothing elsewhere."""
-    from rich.console import Console
-
-    return Console(stderr=True).status(what)
-
-
-def _check_figure(path: Path | None) -> None:
-    """Refuse a picture that cannot be written before the work starts, not after."""
-    if path is not None:
-        from digrad.figures import check_suffix
-
-        check_suffix(path)
-
-
 def _draw(result: Any, what: str, path: Path) -> Path:
     from digrad.figures import draw_network, save_figure
 
@@ -242,31 +192,13 @@ def _draw(result: Any, what: str, path: Path) -> Path:
     return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
 
 
-def _show(result: Any, title: str, drawn: Path | None) -> None:
+def _report(result: Any, title: str, drawn: Path | None) -> None:
     from digrad.printing import report
 
-    _print(f"[bold]{title}[/bold]\n")
-    _print(report(result))
+    show(f"[bold]{title}[/bold]\n")
+    show(report(result))
     if drawn is not None:
-        _print(f"\nfigure: {drawn}")
-
-
-def _print(what: Any) -> None:
-    from rich.console import Console
-
-    from digrad.printing import plain
-
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(what, soft_wrap=isinstance(what, str))
-    else:  # a pipe has no width of its own, and no use for blanks at the end of a line
-        print(plain(what))
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    from json import dumps
-
-    print(dumps(data, indent=1, allow_nan=False))
+        show(f"\nfigure: {drawn}")
 
 
 def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
@@ -281,4 +213,4 @@ def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
         params = signature(function).parameters.values()
         shown = " ".join(f"{p.name}={p.default}" for p in params if p.name not in skip)
         rows.add_row(f"[bold]{name}[/bold]", shown, (function.__doc__ or "").splitlines()[0])
-    _print(rows)
+    show(rows)

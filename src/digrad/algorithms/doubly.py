@@ -1,0 +1,217 @@
+"""Methods of one weight matrix, W = R, which is only pulled.
+
+Diffusion takes any R; the others need it doubly stochastic, the corrected ones (EXTRA, exact
+diffusion, D², NIDS) symmetric too. These keep γG, not G, from the step before: with
+γₖGₖ - γₖ₋₁Gₖ₋₁ they stay exact when the step size changes, with γₖ(Gₖ - Gₖ₋₁) they do not.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from torch import Tensor
+
+from digrad.algorithms.base import FORMS, Form, Mixer, Needs, Traffic
+from digrad.errors import lookup
+
+
+class ModelState(NamedTuple):
+    """State of methods without memory."""
+
+    x: Tensor  # models, (..., nodes, dim)
+
+
+class ExtraState(NamedTuple):
+    """State of EXTRA, each of shape (..., nodes, dim)."""
+
+    x: Tensor  # models
+    h: Tensor  # ½(I + W)X - γG of the step before; X⁰ before the first step
+
+
+class PsiState(NamedTuple):
+    """State of exact diffusion, D² and NIDS, each of shape (..., nodes, dim)."""
+
+    x: Tensor  # models
+    psi: Tensor | None = None  # X - γG of the step before; none before the first step
+
+
+class _HasModels(Protocol):
+    @property
+    def x(self) -> Tensor: ...
+
+
+class _Family:
+    """What all of them share; never used by itself."""
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC
+    exact: ClassVar[bool] = True
+    memory: ClassVar[int] = 2
+    root_weighted: ClassVar[bool] = False
+    moves_by_n_pi: ClassVar[bool] = False
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(pull_vectors=1)
+
+    @property
+    def samples(self) -> int:
+        return 1
+
+    def point(self, s: _HasModels) -> Tensor:
+        return s.x
+
+    def center(self, s: _HasModels) -> Tensor:
+        return s.x
+
+    def tracker(self, s: _HasModels) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True)
+class DSGD(_Family):
+    """Decentralized stochastic gradient descent: X⁺ = W(X - γG).
+
+    With a constant step it stops near the optimum, at a distance that grows with γ and with
+    the differences between the nodes' data.
+
+    Args:
+        form: ``atc`` as above; ``cta`` for X⁺ = WX - γG, which is D-PSGD and can send while
+            the gradient is computed.
+
+    References:
+        Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms?,
+        NeurIPS 2017 (``cta``).
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC
+    exact: ClassVar[bool] = False
+    memory: ClassVar[int] = 1
+
+    form: Form = "atc"
+
+    def __post_init__(self) -> None:
+        lookup(FORMS, self.form, "form")
+
+    def init(self, x: Tensor) -> ModelState:
+        return ModelState(x)
+
+    def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
+        return ModelState(FORMS[self.form](net.pull, s.x, -lr * g))
+
+
+@dataclass(frozen=True)
+class Diffusion(_Family):
+    """Diffusion with row-stochastic weights: X⁺ = R(X - γG).
+
+    The same step as DSGD, without asking for column sums of 1. π_Rᵀ X then moves by
+    γπ_Rᵀ G: it goes towards the Pareto point that minimises Σᵢ π_R[i] fᵢ, not the mean of
+    the fᵢ.
+
+    The order combine-then-adapt, Φ = RX, X⁺ = Φ - γG(Φ), is the same method seen half a step
+    earlier: from a common start it takes the same gradients at the same points, Φ being the
+    X above, and π_Rᵀ Φ = π_Rᵀ X. Hence there is no form to choose.
+
+    References:
+        Chen & Sayed, Diffusion Adaptation Strategies for Distributed Optimization and
+        Learning over Networks, IEEE Transactions on Signal Processing 2012.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL
+    exact: ClassVar[bool] = False
+    memory: ClassVar[int] = 1
+    root_weighted: ClassVar[bool] = True
+
+    def init(self, x: Tensor) -> ModelState:
+        return ModelState(x)
+
+    def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
+        return ModelState(net.pull(s.x - lr * g))
+
+
+@dataclass(frozen=True)
+class Extra(_Family):
+    """EXTRA: Xₖ₊₁ = (I + W)Xₖ - ½(I + W)Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁), X₁ = WX₀ - γ₀G₀.
+
+    WX is kept from the step before inside H = ½(I + W)X - γG, so that X travels once:
+    X⁺ = X + WX - γG - H.
+
+    References:
+        Shi, Ling, Wu, Yin, EXTRA: An Exact First-Order Algorithm for Decentralized Consensus
+        Optimization, SIAM Journal on Optimization 2015.
+    """
+
+    def init(self, x: Tensor) -> ExtraState:
+        return ExtraState(x, h=x)
+
+    def step(self, s: ExtraState, g: Tensor, net: Mixer, lr: float | Tensor) -> ExtraState:
+        wx, change = net.pull(s.x), lr * g
+        return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
+
+
+def _corrected(s: PsiState, psi: Tensor) -> Tensor:
+    """Ψ⁺ + X - Ψ, with Ψ⁰ = X⁰."""
+    return psi if s.psi is None else psi + (s.x - s.psi)
+
+
+@dataclass(frozen=True)
+class ExactDiffusion(_Family):
+    """Exact diffusion: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰.
+
+    In two-step form Xₖ₊₁ = ½(I + W)(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)).
+
+    References:
+        Yuan, Ying, Zhao, Sayed, Exact Diffusion for Distributed Optimization and Learning,
+        IEEE Transactions on Signal Processing 2019.
+    """
+
+    def init(self, x: Tensor) -> PsiState:
+        return PsiState(x)
+
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+        psi = s.x - lr * g
+        phi = _corrected(s, psi)
+        return PsiState(0.5 * (phi + net.pull(phi)), psi)
+
+
+@dataclass(frozen=True)
+class D2(_Family):
+    """D²: Ψ⁺ = X - γG, X⁺ = W(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰; all eigenvalues of W above -1/3.
+
+    Exact diffusion with W in place of ½(I + W), hence faster where W allows it.
+
+    References:
+        Tang, Lian, Yan, Zhang, Liu, D²: Decentralized Training over Decentralized Data,
+        ICML 2018.
+    """
+
+    needs: ClassVar[Needs] = (
+        Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC | Needs.ABOVE_MINUS_THIRD
+    )
+
+    def init(self, x: Tensor) -> PsiState:
+        return PsiState(x)
+
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+        psi = s.x - lr * g
+        return PsiState(net.pull(_corrected(s, psi)), psi)
+
+
+@dataclass(frozen=True)
+class NIDS(_Family):
+    """NIDS: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), but X¹ = Ψ¹ without mixing.
+
+    Its parameter c is 1/(2γ), so that I - γc(I - W) = ½(I + W); from a common start it
+    differs from exact diffusion in the first step only.
+
+    References:
+        Li, Shi, Yan, A Decentralized Proximal-Gradient Method with Network Independent
+        Step-Sizes and Separated Convergence Rates, IEEE Transactions on Signal Processing
+        2019.
+    """
+
+    def init(self, x: Tensor) -> PsiState:
+        return PsiState(x)
+
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+        psi = s.x - lr * g
+        phi = _corrected(s, psi)
+        return PsiState(phi if s.psi is None else 0.5 * (phi + net.pull(phi)), psi)

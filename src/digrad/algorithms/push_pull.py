@@ -1,0 +1,230 @@
+"""Push-Pull and its relatives: models are pulled with R, gradient trackers pushed with C.
+
+All of them are X⁺ = R(X - γY) or RX - γY together with Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G,
+from Y⁰ = G⁰. Step t is handed Gᵗ, so it first makes Yᵗ and then Xᵗ⁺¹.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic
+from digrad.errors import lookup
+
+
+class TrackingState(NamedTuple):
+    """State of gradient-tracking methods, each of shape (..., nodes, dim)."""
+
+    x: Tensor  # models
+    y: Tensor | None = None  # trackers, Σᵢ yᵢ = Σᵢ gᵢ; none before the first gradient
+    g: Tensor | None = None  # the gradients last seen
+
+
+def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Form) -> Tensor:
+    """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
+    if y is None or last is None:
+        return g
+    return FORMS[form](mix, y, g - last)
+
+
+def _step(
+    s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor, forms: tuple[Form, Form]
+) -> TrackingState:
+    x_form, y_form = forms
+    y = tracked(s.y, s.g, g, net.push, y_form)
+    return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
+
+
+class _Family:
+    """What all of them share; never used by itself."""
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
+    exact: ClassVar[bool] = True
+    memory: ClassVar[int] = 3
+    root_weighted: ClassVar[bool] = True
+    moves_by_n_pi: ClassVar[bool] = True
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(pull_vectors=1, push_vectors=1)
+
+    @property
+    def samples(self) -> int:
+        return 1
+
+    def init(self, x: Tensor) -> TrackingState:
+        return TrackingState(x)
+
+    def point(self, s: TrackingState) -> Tensor:
+        return s.x
+
+    def center(self, s: TrackingState) -> Tensor:
+        return s.x
+
+    def tracker(self, s: TrackingState) -> Tensor | None:
+        return s.y
+
+
+@dataclass(frozen=True)
+class PushPull(_Family):
+    """Stochastic Push-Pull: X⁺ = R(X - γY), Y⁺ = C(Y + G⁺ - G)  (eq. 2).
+
+    Needs no more than a common root. π_Rᵀ X moves by nπ times the mean gradient once the
+    trackers have settled, so its fair step is γ/(nπ).
+
+    Args:
+        x_form: ``atc`` for R(X - γY), ``cta`` for RX - γY.
+        y_form: ``atc`` for C(Y + G⁺ - G), which the paper analyses; ``cta`` for
+            CY + G⁺ - G, whose message can leave before the new gradient is known (E-2).
+
+    References:
+        You & Pu, Stochastic Push-Pull for Decentralized Nonconvex Optimization, 2025.
+    """
+
+    x_form: Form = "atc"
+    y_form: Form = "atc"
+
+    def __post_init__(self) -> None:
+        for form in (self.x_form, self.y_form):
+            lookup(FORMS, form, "form")
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, (self.x_form, self.y_form))
+
+
+@dataclass(frozen=True)
+class OriginalPushPull(_Family):
+    """Push-Pull as first published: X⁺ = R(X - γY), Y⁺ = CY + G⁺ - G.
+
+    References:
+        Pu, Shi, Xu, Nedić, Push-Pull Gradient Methods for Distributed Optimization in
+        Networks, IEEE Transactions on Automatic Control 2021.
+    """
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("atc", "cta"))
+
+
+@dataclass(frozen=True)
+class AB(_Family):
+    """AB as first published, A = R and B = C: X⁺ = RX - γY, Y⁺ = C(Y + G⁺ - G).
+
+    References:
+        Xin & Khan, A Linear Algorithm for Optimization over Directed Graphs with Geometric
+        Convergence, IEEE Control Systems Letters 2018.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("cta", "atc"))
+
+
+@dataclass(frozen=True)
+class SAB(_Family):
+    """AB with stochastic gradients, the same recursion: X⁺ = RX - γY, Y⁺ = C(Y + G⁺ - G).
+
+    References:
+        Xin, Sahu, Khan, Kar, Distributed Stochastic Optimization with Gradient Tracking
+        over Strongly-Connected Networks, CDC 2019.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("cta", "atc"))
+
+
+@dataclass(frozen=True)
+class ABCta(_Family):
+    """AB as most later papers write it: X⁺ = RX - γY, Y⁺ = CY + G⁺ - G.
+
+    Models and trackers can leave in the same round.
+
+    References:
+        Saadatniaki, Xin, Khan, Decentralized Optimization over Time-Varying Directed Graphs
+        with Row and Column-Stochastic Matrices, IEEE Transactions on Automatic Control 2020.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("cta", "cta"))
+
+
+@dataclass(frozen=True)
+class BTPP(_Family):
+    """B-ary tree push-pull: X⁺ = R(X - γY), Y⁺ = CY + G⁺ - G on a zero-one tree, C = Rᵀ.
+
+    Every node copies its parent's X - γY and hands its whole tracker up; the root's model
+    is the answer, nπ = n.
+
+    References:
+        You & Pu, B-ary Tree Push-Pull Method is Provably Efficient for Decentralized
+        Learning on Heterogeneous Data, NeurIPS 2024.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("atc", "cta"))
+
+
+@dataclass(frozen=True)
+class STPP(_Family):
+    """Spanning-tree push-pull: X⁺ = R(X - γY), Y⁺ = CY + G⁺ - G on two zero-one trees.
+
+    The recursion of BTPP; the tree down which models flow and the one up which trackers
+    flow share their root only.
+
+    References:
+        You & Pu, Distributed Learning over Arbitrary Topology: Linear Speed-Up with
+        Polynomial Transient Time, 2025.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        return _step(s, g, net, lr, ("atc", "cta"))
+
+
+_DSGT_FORMS: dict[str, tuple[Form, Form]] = {
+    "atc": ("atc", "atc"),
+    "semi-atc": ("atc", "cta"),
+    "diging": ("cta", "cta"),
+}
+
+
+@dataclass(frozen=True)
+class DSGT(_Family):
+    """Distributed stochastic gradient tracking: X⁺ = W(X - γY), Y⁺ = W(Y + G⁺ - G), W = R.
+
+    Both are pulled, so only R has to be doubly stochastic.
+
+    Args:
+        form: ``atc`` as above, which is Stochastic Push-Pull with R = C = W; ``semi-atc``
+            for Y⁺ = WY + G⁺ - G, as Pu & Nedić have it; ``diging`` for X⁺ = WX - γY too.
+
+    References:
+        Pu & Nedić, Distributed Stochastic Gradient Tracking Methods, Mathematical
+        Programming 2021. Nedić, Olshevsky, Shi, SIAM Journal on Optimization 2017 (DIGing).
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC
+    root_weighted: ClassVar[bool] = False
+    moves_by_n_pi: ClassVar[bool] = False
+
+    form: Literal["atc", "semi-atc", "diging"] = "atc"
+
+    def __post_init__(self) -> None:
+        lookup(_DSGT_FORMS, self.form, "form")
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(pull_vectors=2)
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        x_form, y_form = _DSGT_FORMS[self.form]
+        y = tracked(s.y, s.g, g, net.pull, y_form)
+        return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)

@@ -1,0 +1,249 @@
+"""Push-sum methods: all is pushed with C, and a column of ones pushed along undoes the bias.
+
+The plain mean of the numerators is the answer; it moves by γ times the mean gradient.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic
+from digrad.algorithms.push_pull import tracked
+from digrad.errors import ParameterError, lookup
+
+
+class PushSumState(NamedTuple):
+    """State of push-sum methods that track nothing."""
+
+    x: Tensor  # numerators, (..., nodes, dim)
+    w: Tensor | None = None  # push-sum weights, (..., nodes, 1); none before the first push
+
+
+class DigingState(NamedTuple):
+    """State of push-sum methods that track the gradients."""
+
+    u: Tensor  # numerators, (..., nodes, dim)
+    v: Tensor  # push-sum weights, (..., nodes, 1)
+    y: Tensor | None = None  # trackers, Σᵢ yᵢ = Σᵢ gᵢ; none before the first gradient
+    g: Tensor | None = None  # the gradients last seen
+
+
+class SonataState(NamedTuple):
+    """State of SONATA, which keeps models instead of numerators."""
+
+    x: Tensor  # models, (..., nodes, dim)
+    phi: Tensor  # push-sum weights, (..., nodes, 1)
+    z: Tensor | None = None  # C diag(φ)Y: the trackers' shares that have arrived
+    g: Tensor | None = None  # the gradients last seen
+
+
+def _ones(x: Tensor) -> Tensor:
+    return torch.ones_like(x[..., :1])
+
+
+class _Family:
+    """What all of them share; never used by itself."""
+
+    needs: ClassVar[Needs] = Needs.PUSH | Needs.STRONGLY_CONNECTED
+    exact: ClassVar[bool] = True
+    memory: ClassVar[int] = 3
+    root_weighted: ClassVar[bool] = False
+    moves_by_n_pi: ClassVar[bool] = False
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(push_vectors=2, push_scalars=1)
+
+    @property
+    def samples(self) -> int:
+        return 1
+
+
+class _Untracked(_Family):
+    """What SGP and gradient-push share; never used by itself."""
+
+    exact: ClassVar[bool] = False
+    memory: ClassVar[int] = 1
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(push_vectors=1, push_scalars=1)
+
+    def init(self, x: Tensor) -> PushSumState:
+        return PushSumState(x)
+
+    def point(self, s: PushSumState) -> Tensor:
+        return s.x if s.w is None else s.x / s.w
+
+    def center(self, s: PushSumState) -> Tensor:
+        return s.x
+
+    def tracker(self, s: PushSumState) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True)
+class SGP(_Untracked):
+    """Stochastic gradient push: X⁺ = C(X - γG), w⁺ = Cw; gradients at Z = X/w.
+
+    Assran, Loizou, Ballas, Rabbat, ICML 2019.
+    """
+
+    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: float | Tensor) -> PushSumState:
+        w = _ones(s.x) if s.w is None else s.w
+        return PushSumState(net.push(s.x - lr * g), net.push(w))
+
+
+@dataclass(frozen=True)
+class GradientPush(_Untracked):
+    """Gradient-push: V = CX, w⁺ = Cw, Z = V/w⁺, X⁺ = V - γG(Z).
+
+    SGP with one push more at the start. Nedić & Olshevsky, IEEE Trans. Autom. Control 2015.
+    """
+
+    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: float | Tensor) -> PushSumState:
+        # Rows of a common start stay equal under CX/C1, so the first gradient is rightly at X.
+        v, w = (net.push(s.x), net.push(_ones(s.x))) if s.w is None else (s.x, s.w)
+        return PushSumState(net.push(v - lr * g), net.push(w))
+
+
+class _Tracked(_Family):
+    """What Push-DIGing and its forms share; never used by itself."""
+
+    def init(self, x: Tensor) -> DigingState:
+        return DigingState(x, _ones(x))
+
+    def point(self, s: DigingState) -> Tensor:
+        return s.u / s.v
+
+    def center(self, s: DigingState) -> Tensor:
+        return s.u
+
+    def tracker(self, s: DigingState) -> Tensor | None:
+        return s.y
+
+
+def _step(
+    s: DigingState, g: Tensor, push: Mix, lr: float | Tensor, forms: tuple[Form, Form]
+) -> DigingState:
+    u_form, y_form = forms
+    y = tracked(s.y, s.g, g, push, y_form)
+    return DigingState(FORMS[u_form](push, s.u, -lr * y), push(s.v), y, g)
+
+
+@dataclass(frozen=True)
+class PushDiging(_Tracked):
+    """Push-DIGing: u⁺ = C(u - γY), v⁺ = Cv, X⁺ = u⁺/v⁺, Y⁺ = CY + G⁺ - G.
+
+    Nedić, Olshevsky, Shi, SIAM Journal on Optimization 2017. ``x_form`` is ``atc`` for
+    C(u - γY) or ``cta`` for Cu - γY; ``y_form`` is ``cta`` as above or ``atc`` for C(Y + G⁺ - G).
+    """
+
+    x_form: Form = "atc"
+    y_form: Form = "cta"
+
+    def __post_init__(self) -> None:
+        lookup(FORMS, self.x_form, "form")
+        lookup(FORMS, self.y_form, "form")
+
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+        return _step(s, g, net.push, lr, (self.x_form, self.y_form))
+
+
+@dataclass(frozen=True)
+class AddOpt(_Tracked):
+    """ADD-OPT: u⁺ = Cu - γY, v⁺ = Cv, X⁺ = u⁺/v⁺, Y⁺ = CY + G⁺ - G.
+
+    Xi, Xin, Khan, IEEE Transactions on Automatic Control 2018.
+    """
+
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+        return _step(s, g, net.push, lr, ("cta", "cta"))
+
+
+@dataclass(frozen=True)
+class PushDigingATC(_Tracked):
+    """Push-DIGing, adapted twice: u⁺ = C(u - γY), v⁺ = Cv, X⁺ = u⁺/v⁺, Y⁺ = C(Y + G⁺ - G).
+
+    Liang, Huang, Xin, Yuan, arXiv 2312.04928, 2023.
+    """
+
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+        return _step(s, g, net.push, lr, ("atc", "atc"))
+
+
+@dataclass(frozen=True)
+class MGPushDiging(_Tracked):
+    """Multi-gossip Push-DIGing: u⁺ = Cᴷ(u - γY), v⁺ = Cᴷv, X⁺ = u⁺/v⁺, Y⁺ = CᴷY + G⁺ - G.
+
+    Every gradient is the mean of K samples, so T/K steps take as many samples and pushes
+    as T steps of Push-DIGing. Liang, Huang, Xin, Yuan, arXiv 2312.04928, 2023. ``rounds`` is
+    K (see ``rounds_for``); ``y_form`` is ``cta`` as above or ``atc`` for Cᴷ(Y + G⁺ - G).
+    """
+
+    rounds: int = 4
+    y_form: Form = "cta"
+
+    def __post_init__(self) -> None:
+        lookup(FORMS, self.y_form, "form")
+        if self.rounds < 1:
+            raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(push_vectors=2 * self.rounds, push_scalars=self.rounds)
+
+    @property
+    def samples(self) -> int:
+        return self.rounds
+
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+        def push(rows: Tensor) -> Tensor:
+            for _ in range(self.rounds):
+                rows = net.push(rows)
+            return rows
+
+        return _step(s, g, push, lr, ("atc", self.y_form))
+
+
+def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
+    """Return K = ⌈2 (ln κ_π + ln n)/(1 - β_π)⌉, at least 1: pushes that nearly average.
+
+    β_π and κ_π are the contraction and the skewness of C (``digraph_metrics`` of Cᵀ). Liang
+    et al. fix only the order (1 + ln κ_π)/(1 - β_π); the numbers are our choice.
+
+    >>> rounds_for(20, beta_pi=0.8, kappa_pi=3.0)
+    41
+    """
+    if not 0 <= beta_pi < 1:
+        raise ParameterError(f"beta_pi must lie in [0, 1), got {beta_pi}")
+    return max(1, ceil(2 * (log(kappa_pi) + log(n)) / (1 - beta_pi)))
+
+
+@dataclass(frozen=True)
+class Sonata(_Family):
+    """SONATA, linear surrogate: X⁺ = (1/φ⁺) C φ(X - γY), φ⁺ = Cφ, Y⁺ = (1/φ⁺)(C φY + G⁺ - G).
+
+    Push-DIGing with u = φX; Y tracks the mean. Scutari & Sun, Mathematical Programming 2019.
+    """
+
+    def init(self, x: Tensor) -> SonataState:
+        return SonataState(x, _ones(x))
+
+    def step(self, s: SonataState, g: Tensor, net: Mixer, lr: float | Tensor) -> SonataState:
+        y = g if s.z is None or s.g is None else (s.z + g - s.g) / s.phi
+        phi = net.push(s.phi)
+        x = net.push(s.phi * (s.x - lr * y)) / phi
+        return SonataState(x, phi, net.push(s.phi * y), g)
+
+    def point(self, s: SonataState) -> Tensor:
+        return s.x
+
+    def center(self, s: SonataState) -> Tensor:
+        return s.phi * s.x
+
+    def tracker(self, s: SonataState) -> Tensor | None:
+        return s.z

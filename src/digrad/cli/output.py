@@ -1,0 +1,39 @@
+"""What the commands have in common: progress, text and JSON on the terminal."""
+
+from pathlib import Path
+from typing import Any
+
+
+def busy(what: str) -> Any:
+    """Show on a terminal that work goes on; say nothing elsewhere."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
+def show(what: Any) -> None:
+    """Print text or a table: in colour on a terminal, plain elsewhere."""
+    from rich.console import Console
+
+    from digrad.printing import plain
+
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(what, soft_wrap=isinstance(what, str))
+    else:  # a pipe has no width of its own, and no use for blanks at the end of a line
+        print(plain(what))
+
+
+def print_json(data: dict[str, Any]) -> None:
+    """Print one JSON object."""
+    from json import dumps
+
+    print(dumps(data, indent=1, allow_nan=False))
+
+
+def check_figure(path: Path | None) -> None:
+    """Refuse a picture that cannot be written before the work starts, not after."""
+    if path is not None:
+        from digrad.figures import check_suffix
+
+        check_suffix(path)

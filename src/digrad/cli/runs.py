@@ -1,0 +1,183 @@
+"""Commands about runs: init, run, plot, table, reproduce."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from digrad.cli.output import check_figure, show
+from digrad.errors import ParameterError, lookup, message
+
+Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
+Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")]
+Metric = Annotated[str, typer.Option(help="gradient_norm, loss, gap, consensus, accuracy, ...")]
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("experiment.toml"),
+) -> None:
+    """Write a commented example of an experiment.
+
+    Example: digrad init mine.toml
+    """
+    from digrad.example import EXAMPLE
+    from digrad.store import write_whole
+
+    if file.exists():
+        raise ParameterError(message(f"{file} exists", hint="name another file"))
+    write_whole(file, EXAMPLE.encode())
+    show(f"wrote {file}; run it with: digrad run {file}")
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="An experiment (TOML); `digrad init` writes one.")],
+    out: Out = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+) -> None:
+    """Run an experiment: networks x algorithms x step sizes x seeds.
+
+    Ctrl-C keeps what is done; --resume goes on to the same bits as an uninterrupted run.
+
+    Example: digrad run experiment.toml --out runs/first
+    """
+    from digrad.experiment import load_experiment
+
+    experiment = load_experiment(file)
+    folder = out or Path("runs") / experiment.name
+    with _interruptible(f"digrad run {file} --out {folder} --resume"):
+        _run(experiment, folder, device, resume)
+    _summary([folder])
+
+
+def plot(
+    folders: Folders,
+    out: Annotated[
+        Path | None, typer.Option(help="PNG, SVG or PDF [default: DIR/METRIC.png].")
+    ] = None,
+    metric: Metric = "gradient_norm",
+    x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
+    title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
+) -> None:
+    """Draw curves: mean and band over seeds, one panel per network.
+
+    Example: digrad plot runs/first --metric loss --out loss.pdf
+    """
+    from digrad.figures import save_figure
+    from digrad.figures.curves import draw_curves
+    from digrad.trace import Trace
+
+    target = out or folders[0] / f"{metric}.png"
+    check_figure(target)
+    figure = draw_curves(Trace.read(*folders), metric, x=x, log=not linear, title=title)
+    show(f"figure: {save_figure(figure, target)}")
+
+
+def table(
+    folders: Folders,
+    target: Annotated[float | None, typer.Option(help="Also steps to reach this value.")] = None,
+    metric: Metric = "gradient_norm",
+    csv: Annotated[Path | None, typer.Option(help="Write the table as CSV too.")] = None,
+) -> None:
+    """Print final values, and steps to reach a target.
+
+    Example: digrad table runs/first --target 0.05
+    """
+    _summary(folders, metric, target, csv)
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(help="networks (Figure 1) or logistic (Figure 2).")],
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute.")] = False,
+    out: Out = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+) -> None:
+    """Repeat a figure of the paper.
+
+    Example: digrad reproduce logistic --quick
+    """
+    from digrad import reproduction
+
+    targets: dict[str, Any] = {"networks": reproduction.networks, "logistic": reproduction.logistic}
+    make = lookup(targets, what, "figure")
+    folder = out or Path("runs") / (f"{what}-quick" if quick else what)
+    if what == "networks":
+        for path in make(folder):
+            show(f"figure: {path}")
+        return
+    experiment = make(quick)
+    flags = f"{' --quick' if quick else ''} --out {folder} --resume"
+    with _interruptible(f"digrad reproduce {what}{flags}"):
+        _run(experiment, folder, device, resume)
+    _summary([folder])
+    plot([folder])
+
+
+def _run(experiment: Any, folder: Path, device: str, resume: bool) -> None:
+    from digrad.runner import run as go
+
+    with _progress_bar(experiment) as report:
+        go(experiment, folder, device=device, resume=resume, progress=report)
+    show(f"run: {folder}")
+
+
+def _summary(
+    folders: list[Path],
+    metric: str = "gradient_norm",
+    target: float | None = None,
+    csv: Path | None = None,
+) -> None:
+    from digrad.tables import final_values, render, steps_to, to_csv
+    from digrad.trace import Trace
+
+    trace = Trace.read(*folders)
+    rows = final_values(trace)
+    if target is not None:
+        rows = steps_to(trace, metric, target)
+    show(render(rows))
+    if csv is not None:
+        show(f"table: {to_csv(rows, csv)}")
+
+
+@contextmanager
+def _interruptible(command: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted; what is done is kept. Go on with: {command}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _progress_bar(experiment: Any) -> Iterator[Any]:
+    """Show trial-steps done, their rate and the time left; nothing when not on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps, {task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    jobs = len(experiment.networks) * len(experiment.algorithms)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=jobs * experiment.steps, rate="")
+
+        def report(job: Any, t: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(
+                task,
+                description=f"{job.algorithm} on {job.network}",
+                completed=min(job.index, jobs - 1) * experiment.steps + t,
+                rate=f"{speed * len(job.trials):,.0f} trial-steps/s" if speed else "",
+            )
+
+        yield report

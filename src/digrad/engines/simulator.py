@@ -1,0 +1,82 @@
+"""Every node on one device: mixing is a matrix product."""
+
+import warnings
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from digrad.networks.network import Network
+
+SPARSE_N = 128  # below it a dense product is faster whatever the number of links
+SPARSE_SHARE = 0.05  # of nonzero weights, above which a dense product is faster
+
+
+class Simulator:
+    """All nodes here; leading axes are free, so (trials, nodes, dim) runs all trials at once.
+
+    Large sparse networks stay sparse: a step then costs links x dim, not n² x dim.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.rows = slice(0, net.n)
+        self.nodes = torch.arange(net.n, device=device)
+        self._pull = _Weights(net.R, device, dtype)
+        self._push = _Weights(net.C, device, dtype)
+
+    def pull(self, rows: Tensor, /) -> Tensor:
+        """R X."""
+        return self._pull(rows)
+
+    def push(self, rows: Tensor, /) -> Tensor:
+        """C X."""
+        return self._push(rows)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """Every row replaced by the mean of all."""
+        return rows.mean(-2, keepdim=True).expand_as(rows)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a product is sparse, which a compiler cannot fuse."""
+        return bool(self._pull.is_sparse or self._push.is_sparse)
+
+
+class _Weights:
+    """One weight matrix on the device, dense or sparse as it pays."""
+
+    def __init__(self, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> None:
+        n = W.shape[0]
+        self.is_sparse = n >= SPARSE_N and W.nnz <= SPARSE_SHARE * n * n
+        self._matrix = _sparse(W, dtype) if self.is_sparse else torch.from_numpy(W.toarray())
+        self._matrix = self._matrix.to(device=device, dtype=dtype)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        if not self.is_sparse:
+            return self._matrix @ rows
+        if rows.dim() == 2:
+            return self._matrix @ rows
+        wide = rows.movedim(-2, 0)
+        mixed: Tensor = self._matrix @ wide.reshape(len(wide), -1)
+        return mixed.reshape(wide.shape).movedim(0, -2)
+
+
+def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:
+    with warnings.catch_warnings():
+        # PyTorch calls its CSR tensors a beta feature; a product with one is all we ask.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(W.indptr.astype(np.int64)),
+            torch.from_numpy(W.indices.astype(np.int64)),
+            torch.from_numpy(W.data),
+            size=W.shape,
+            dtype=dtype,
+            check_invariants=True,
+        )

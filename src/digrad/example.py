@@ -1,0 +1,49 @@
+"""The example that ``digrad init`` writes."""
+
+EXAMPLE = """\
+# An experiment: networks x algorithms x step sizes x seeds on one problem.
+# Run it with: digrad run experiment.toml
+
+name = "example"              # the run lands in runs/example
+steps = 1500
+step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
+seeds = [0, 1, 2]             # repetitions: same problem, other samples
+metrics_every = 10            # steps between records; 0: a hundredth of the run
+scale_by_n_pi = true          # give γ/(nπ) to methods that move by nπ times the gradient
+dtype = "float32"             # or "float64"
+compile = "auto"              # "always" or "never": fuse steps with torch.compile
+trials_at_once = 0            # 0: as many as fit into memory
+
+[problem]
+kind = "logistic"             # the paper's problem; also "quadratic", "libsvm"
+dim = 100
+samples = 200                 # per node
+batch = 1                     # samples per node and step
+
+[schedule]
+kind = "step-decay"           # also "constant", "polynomial", "warmup", "cosine", "theorem"
+factor = 0.2                  # "decay of 80 %"
+period = 300
+
+[[networks]]
+topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"
+n = 20
+seed = 1
+push_graph = "same"           # one-way links; "reverse" is the paper's text
+params = { p = 0.5 }
+
+[[networks]]
+topology = "multi-sub-ring"
+n = 20
+
+[[algorithms]]
+algorithm = "push-pull"       # `digrad list algorithms`
+name = "S-PP"
+
+[[algorithms]]
+algorithm = "sgp"
+
+[[algorithms]]
+algorithm = "push-diging"
+# step_sizes = [0.02]         # instead of the experiment's
+"""

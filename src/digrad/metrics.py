@@ -1,0 +1,97 @@
+"""What is recorded of a run: numbers per trial at chosen steps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import Algorithm
+from digrad.networks.network import Network
+from digrad.problems.base import Classifier, KnownOptimum, Problem
+from digrad.run import Moment
+from digrad.theory.eigenvectors import perron
+
+METRICS = (
+    "loss",
+    "gradient_norm",
+    "gap",
+    "consensus",
+    "tracking",
+    "accuracy",
+    "messages",
+    "bytes",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Gauge:
+    """Measures the state of a run; knows the weights of its network and what it sends.
+
+    - ``loss``, ``gradient_norm``: f and ‖∇f‖ on all data at the method's answer xhat;
+    - ``gap``: f(xhat) - f*, where f* is known;
+    - ``consensus``: √((1/n) Σᵢ ‖xᵢ - xhat‖²);
+    - ``tracking``: √((1/n) Σᵢ ‖yᵢ - π_C(i) Σⱼ yⱼ‖²), for methods that track;
+    - ``accuracy``: share of all data classified rightly at xhat, where that means something;
+    - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together.
+    """
+
+    algorithm: Algorithm[Any]
+    problem: Problem
+    answer_weights: Tensor  # (nodes,): π_R or 1/n
+    tracker_weights: Tensor  # (nodes,): π_C
+    messages_per_step: int
+    bytes_per_step: int
+    least: Tensor | None  # f*
+
+    @classmethod
+    def make(cls, algorithm: Algorithm[Any], problem: Problem, net: Network) -> "Gauge":
+        """Prepare to measure one algorithm on one network."""
+        start, vectors = problem.start(), perron(net)
+        uniform = start.new_full((net.n,), 1.0 / net.n)
+        root = torch.as_tensor(vectors.pi_R).to(start)
+        pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
+        traffic = algorithm.traffic
+        messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
+        numbers = messages * problem.dim + traffic.push_scalars * pushes
+        return cls(
+            algorithm,
+            problem,
+            root if algorithm.root_weighted else uniform,
+            torch.as_tensor(vectors.pi_C).to(start),
+            messages,
+            numbers * start.element_size(),
+            problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
+        )
+
+    @torch.no_grad()
+    def read(self, moment: Moment) -> dict[str, Tensor]:
+        """Return every metric, one number per trial; NaN where a metric has no meaning."""
+        state = moment.state
+        xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.center(state))
+        loss = self.problem.loss(xhat)
+        none = torch.full_like(loss, torch.nan)
+        apart = self.algorithm.point(state) - xhat.unsqueeze(-2)
+        return {
+            "loss": loss,
+            "gradient_norm": self.problem.full_gradient(xhat).norm(dim=-1),
+            "gap": none if self.least is None else loss - self.least,
+            "consensus": apart.square().sum(-1).mean(-1).sqrt(),
+            "tracking": self._tracking(state, none),
+            "accuracy": (
+                self.problem.accuracy(xhat) if isinstance(self.problem, Classifier) else none
+            ),
+            "messages": torch.full_like(none, moment.t * self.messages_per_step),
+            "bytes": torch.full_like(none, moment.t * self.bytes_per_step),
+        }
+
+    def _tracking(self, state: Any, none: Tensor) -> Tensor:
+        y = self.algorithm.tracker(state)
+        if y is None:
+            return none
+        settled = self.tracker_weights.unsqueeze(-1) * y.sum(-2, keepdim=True)
+        return (y - settled).square().sum(-1).mean(-1).sqrt()
+
+    def finite(self, moment: Moment) -> Tensor:
+        """Say which trials still consist of finite numbers."""
+        return self.algorithm.center(moment.state).isfinite().flatten(1).all(dim=1)

@@ -1,0 +1,203 @@
+"""The folder of a run: what is on disk is always whole, and enough to go on from.
+
+    experiment.toml    the experiment as it was run, every default written out
+    environment.json   versions and machine
+    metrics.csv        one row per trial and recorded step
+    jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and,
+                       until it is done, the state to go on from
+
+Files are written next to their place and moved there. metrics.csv is derived from jobs/.
+"""
+
+import csv
+import json
+import os
+import platform
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from digrad.errors import DigradError, message
+from digrad.experiment import Experiment, parse_experiment, to_table
+from digrad.metrics import METRICS
+
+COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *METRICS, "diverged_at")
+Records = NDArray[np.float64]
+
+
+class RunFolderError(DigradError):
+    """A run folder that cannot be written to or gone on from."""
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What is known of one job."""
+
+    t: int  # steps done
+    done: bool
+    records: Records  # (rows, trials, metrics), row k belongs to steps[k]
+    steps: NDArray[np.int64]
+    diverged_at: NDArray[np.int64]  # per trial; -1: not
+    state: dict[str, NDArray[Any]]  # the state's tensors by field; empty once done
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+
+    def begin(self, experiment: Experiment, *, resume: bool) -> Experiment:
+        """Make the folder, or check that it holds this very experiment.
+
+        Returns the experiment to run: the stored one when resuming, so that settings that
+        depend on the machine stay what they were.
+        """
+        stored = self.path / "experiment.toml"
+        if not stored.exists():
+            if resume:
+                hint = "start it without --resume"
+                raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
+            write_whole(
+                self.path / "environment.json", json.dumps(environment(), indent=1).encode()
+            )
+            write_whole(stored, toml_text(to_table(experiment)).encode())
+            return experiment
+        if not resume:
+            hint = "--resume goes on with it; --out names another folder"
+            raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
+        before = parse_experiment(tomllib.loads(stored.read_text(encoding="utf-8")))
+        _refuse_changes(to_table(before), to_table(experiment))
+        return before
+
+    def job(self, k: int) -> JobFile | None:
+        """Return what a job left behind; none if it has not begun."""
+        path = self._job_path(k)
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                prefix = "state_"
+                state = {
+                    n.removeprefix(prefix): data[n] for n in data.files if n.startswith(prefix)
+                }
+                done, t = bool(data["done"]), int(data["t"])
+                return JobFile(t, done, data["records"], data["steps"], data["diverged_at"], state)
+        except (OSError, ValueError, KeyError) as error:
+            hint = f"delete {path} to run that job again"
+            raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
+
+    def save_job(self, k: int, job: JobFile) -> None:
+        """Store a job, whole or not at all."""
+        out = BytesIO()
+        state = {f"state_{name}": array for name, array in job.state.items()}
+        np.savez(
+            out,
+            t=job.t,
+            done=job.done,
+            records=job.records,
+            steps=job.steps,
+            diverged_at=job.diverged_at,
+            **state,  # type: ignore[arg-type]  # numpy types savez's own keyword as bool
+        )
+        write_whole(self._job_path(k), out.getvalue())
+
+    def write_metrics(
+        self, jobs: Sequence[tuple[Sequence[tuple[str, str, float, int]], JobFile]]
+    ) -> None:
+        """Write metrics.csv: per job the (network, algorithm, step size, seed) of its trials."""
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for labels, job in jobs:
+            for trial, label in enumerate(labels):
+                end = int(job.diverged_at[trial])
+                for k, step in enumerate(job.steps.tolist()):
+                    if 0 <= end <= step:
+                        break
+                    numbers = (_cell(x) for x in job.records[k, trial].tolist())
+                    writer.writerow([*label, step, *numbers, "" if end < 0 else end])
+        write_whole(self.path / "metrics.csv", out.getvalue().encode())
+
+    def _job_path(self, k: int) -> Path:
+        return self.path / "jobs" / f"{k:03d}.npz"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file next to its place, then move it there: never half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        hint = "choose a folder that can be written to, with --out"
+        raise RunFolderError(message(f"cannot write {path}: {error}", hint=hint)) from error
+
+
+def environment() -> dict[str, str]:
+    """Return the versions and the machine, for the record."""
+    names = ("digrad", "torch", "numpy", "scipy")
+    return {name: version(name) for name in names} | {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+    }
+
+
+def toml_text(table: Mapping[str, Any], prefix: str = "") -> str:
+    """Write nested tables as TOML: values first, then tables and arrays of tables."""
+    lines, later = [], []
+    for key, value in table.items():
+        name = f"{prefix}{_key(key)}"
+        if isinstance(value, Mapping):
+            later.append(f"\n[{name}]\n{toml_text(value, name + '.')}" if value else "")
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            later += [f"\n[[{name}]]\n{toml_text(item, name + '.')}" for item in value]
+        else:
+            lines.append(f"{_key(key)} = {_toml_value(value)}")
+    return "\n".join(lines) + ("\n" if lines else "") + "".join(later)
+
+
+def _key(key: str) -> str:
+    plain = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
+    return key if plain else json.dumps(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)
+
+
+def _cell(x: float) -> str:
+    if np.isnan(x):
+        return ""
+    return str(int(x)) if x == int(x) and abs(x) < 1e15 else repr(x)
+
+
+def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for key in before:
+        if before[key] != now.get(key):
+            raise RunFolderError(
+                message(
+                    f"the experiment has changed since this run began: {key} was "
+                    f"{before[key]!r} and is {now.get(key)!r}",
+                    hint="undo the change, or start a new run with --out",
+                )
+            )

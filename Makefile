@@ -23,6 +23,7 @@ format: $(STAMP)
 
 bench: $(STAMP)  ## the speeds that docs/benchmarks.md reports
 	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/simulation.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV): a minute or two on the first run"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
 from digrad.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
+from digrad.networks.weights import sinkhorn
 
 Array = NDArray[np.float64]
 
@@ -65,6 +67,7 @@ class Quadratics:
     noise: Array  # (steps, n, dim)
 
     @classmethod
+    @cache
     def draw(cls, n: int, dim: int = 3, steps: int = 64, sigma: float = 0.3) -> "Quadratics":
         A, b = np.empty((n, dim, dim)), np.empty((n, dim))
         for i in range(n):
@@ -95,7 +98,7 @@ class Quadratics:
     def torch(self, t: int, x: Tensor) -> Tensor:
         """The same for tensors with any leading axes."""
         A, b, noise = (torch.from_numpy(a) for a in (self.A, self.b, self.noise))
-        return torch.einsum("nij,...nj->...ni", A, x - b) + noise[t % len(noise)]
+        return (A @ (x - b).unsqueeze(-1)).squeeze(-1) + noise[t % len(noise)]
 
 
 def decaying(t: int) -> float:
@@ -165,10 +168,12 @@ NETWORKS: dict[str, Network] = {
     "reverse": weigh(_digraph(), push_graph="reverse"),
     "own-weights": Network(weigh_pull(_digraph()), weigh_push(_digraph())),
     "common-root": _common_root(),
-    "star-reverse": weigh(build("star", 5).pull_graph),
+    "star": build("star", 5),
     "exponential": build("exponential", 6),
     "doubly": weigh(_digraph(), "doubly-stochastic"),
     "metropolis": weigh(_undirected(), "metropolis"),
+    "doubly-R-only": Network(sinkhorn(_digraph()), weigh_push(_digraph())),
+    "symmetric-R-only": Network(weigh(_undirected(), "metropolis").R, weigh_push(_undirected())),
     "even-ring": build("undirected-ring", 6),
     "lazy-ring": build("undirected-ring", 6, weights="lazy"),
     "binary-tree": binary_tree(7),

@@ -85,10 +85,7 @@ def test_every_number_is_a_function_of_seed_node_step(
     """Whatever is drawn along with it."""
     drawn = sampler(seeds, rows).bits(range(first, first + length), count, stream)
     expected = [
-        [
-            [[word(s, i, t * count + k, stream) for k in range(count)] for i in rows]
-            for s in seeds
-        ]
+        [[[word(s, i, t * count + k, stream) for k in range(count)] for i in rows] for s in seeds]
         for t in range(first, first + length)
     ]
     assert drawn.tolist() == expected

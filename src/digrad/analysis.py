@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.errors import NetworkError, ParameterError, message
+from digrad.errors import NetworkError, ParameterError, lookup, message
 from digrad.networks import WEIGHTS, Network, as_network
 from digrad.networks.registry import NetworkLike
 from digrad.theory import (
@@ -51,6 +51,7 @@ class Analysis:
     pull_metrics: DigraphMetrics | None  # of R; none unless strongly connected
     push_metrics: DigraphMetrics | None  # of C
     doubly_stochastic: DoublyStochasticCase | None  # none unless R = C = W is
+    tree_rule: TreeRule = "auto"
 
     @property
     def n(self) -> int:
@@ -124,7 +125,7 @@ class Analysis:
                 other = Network(*scheme(pull, push), self.network.names)
             except NetworkError:
                 continue
-            found[name] = analyze(other, self.setting)
+            found[name] = analyze(other, self.setting, tree_rule=self.tree_rule)
         return dict(sorted(found.items(), key=lambda item: item[1].rate.total))
 
     def __repr__(self) -> str:
@@ -162,8 +163,8 @@ class Analysis:
             "speedup_ratio": self.speedup_ratio,
             "worth": self.worth,
             "setting": asdict(self.setting),
-            "gamma_max": self.gamma_max,
-            "gamma_theorem": self.gamma_theorem,
+            "gamma_max": self.gamma_max or None,  # 0 where a constant is unknown
+            "gamma_theorem": self.gamma_theorem or None,
             "bound": self.bound.total,
             "bound_terms": asdict(self.bound),
             "rate": self.rate.total,
@@ -218,6 +219,7 @@ def analyze(
         )
     if not effort > 0:
         raise ParameterError(f"effort must be positive, got {effort}")
+    lookup(dict.fromkeys(get_args(TreeRule)), tree_rule, "tree rule")
     net = as_network(network)
     vectors = perron(net)
     push = csr_array(net.C.T)
@@ -231,6 +233,7 @@ def analyze(
         pull_metrics=digraph_metrics(net.R, vectors.pi_R),
         push_metrics=digraph_metrics(push, vectors.pi_C),
         doubly_stochastic=doubly_stochastic_case(net),
+        tree_rule=tree_rule,
     )
 
 

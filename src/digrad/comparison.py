@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis import Analysis, analyze
-from digrad.errors import DigradError, UnknownNameError, lookup
+from digrad.errors import DigradError, ParameterError, UnknownNameError, lookup, message
 from digrad.networks import TOPOLOGIES, build
 from digrad.networks.registry import takes_seed
 from digrad.printing import number
@@ -53,7 +53,11 @@ def compare(
 def scaling(
     names: Sequence[str], largest: int, setting: Setting | None = None, **options: Any
 ) -> dict[str, list[tuple[int, float]]]:
-    """Return (n, transient time) of every topology for n = 2, 4, 8, ... up to ``largest``."""
+    """Return (n, transient time) of every topology for n = 2, 4, 8, ... up to ``largest``.
+
+    Raises:
+        ParameterError: if none of them has a transient time above 0, so that there is no curve.
+    """
     sizes = [2**k for k in range(1, max(largest, 2).bit_length())]
     sizes = [n for n in sizes if n < largest] + [largest]
     curves: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
@@ -62,6 +66,13 @@ def scaling(
         for row in rows:
             if row["transient_time"] is not None:
                 curves[row["topology"]].append((n, row["transient_time"]))
+    if not any(time > 0 for curve in curves.values() for _, time in curve):
+        raise ParameterError(
+            message(
+                f"no transient time above 0 up to n = {largest}: there is nothing to draw",
+                hint="drop --figure, or take a larger n and sigma > 0",
+            )
+        )
     return curves
 
 

@@ -86,8 +86,10 @@ class Experiment:
             ("trials_at_once", self.trials_at_once >= 0, "at least 0", self.trials_at_once),
             (
                 "seeds",
-                bool(self.seeds) and min(self.seeds) >= 0,
-                "one or more, from 0 on",
+                bool(self.seeds)
+                and 0 <= min(self.seeds) <= max(self.seeds) < 2**63
+                and len(set(self.seeds)) == len(self.seeds),
+                "one or more different ones in 0 .. 2^63 - 1",
                 self.seeds,
             ),
             ("networks", bool(self.networks), "one or more", 0),
@@ -102,6 +104,9 @@ class Experiment:
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
                 raise ExperimentError(f"{where} must be different numbers from 0 on, got {sizes}")
+        for a in self.algorithms:
+            if not (a.step_sizes or self.step_sizes):
+                raise ExperimentError(f"algorithms.{a.label} has no step size: step_sizes is empty")
         for what, labels in (
             ("networks", [n.label for n in self.networks]),
             ("algorithms", [a.label for a in self.algorithms]),
@@ -176,13 +181,16 @@ def _read(cls: type, table: Any, where: str) -> Any:
         raise ExperimentError(f"{where} must be a table, got {table!r}")
     hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}
     values: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
     free = cls is KindSpec  # a kind's parameters stand beside it, not in a table of their own
     for key, value in table.items():
         if free and key not in known:
-            values.setdefault("params", {})[key] = value
+            beside[key] = value
             continue
         lookup(known, key, f"key {'in ' + where if where else 'of the experiment'}")
         values[key] = _typed(value, hints[key], f"{where}.{key}" if where else key)
+    if beside:
+        values["params"] = {**values.get("params", {}), **beside}
     for name, spec in known.items():
         required = spec.default is MISSING and spec.default_factory is MISSING
         if required and name not in values:
@@ -193,8 +201,12 @@ def _read(cls: type, table: Any, where: str) -> Any:
 def _typed(value: Any, kind: Any, where: str) -> Any:
     """Return a value as the type that is asked for, or say what was expected."""
     origin, options = get_origin(kind), get_args(kind)
-    if kind is Any or origin is dict:
+    if kind is Any:
         return value
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ExperimentError(f"{where} must be a table, got {value!r}")
+        return dict(value)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             value = [value]

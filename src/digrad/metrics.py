@@ -12,6 +12,7 @@ from digrad.problems.base import Classifier, KnownOptimum, Problem
 from digrad.run import Moment
 from digrad.theory.eigenvectors import perron
 
+EXACT = torch.float64
 METRICS = (
     "loss",
     "gradient_norm",
@@ -81,8 +82,9 @@ class Gauge:
             "accuracy": (
                 self.problem.accuracy(xhat) if isinstance(self.problem, Classifier) else none
             ),
-            "messages": torch.full_like(none, moment.t * self.messages_per_step),
-            "bytes": torch.full_like(none, moment.t * self.bytes_per_step),
+            # In double precision: single counts exactly only to 16 million.
+            "messages": torch.full_like(none, moment.t * self.messages_per_step, dtype=EXACT),
+            "bytes": torch.full_like(none, moment.t * self.bytes_per_step, dtype=EXACT),
         }
 
     def _tracking(self, state: Any, none: Tensor) -> Tensor:

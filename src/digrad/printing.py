@@ -33,7 +33,14 @@ def plain_text(analysis: Analysis, width: int = 96) -> str:
 def plain(what: RenderableType, width: int = 110) -> str:
     """Render anything without colours, and without blanks at the ends of lines."""
     out = StringIO()
-    Console(file=out, width=width, no_color=True, highlight=False).print(what)
+    Console(
+        file=out,
+        width=width,
+        no_color=True,
+        highlight=False,
+        force_terminal=False,  # even where FORCE_COLOR is set
+        force_jupyter=False,  # a notebook would display it and leave nothing here
+    ).print(what)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -105,9 +112,10 @@ def _facts(a: Analysis) -> Iterable[str]:
     s = a.setting
     yield (
         f"for L = {s.L:g}, σ = {s.sigma:g}, Δf = {s.delta_f:g}, F0 = {s.F0:g}, T = {s.T:,}: "
-        f"largest step of the proof {number(a.gamma_max)}, theorem's step "
-        f"{number(a.gamma_theorem)}, bound on the mean squared gradient {number(a.bound.total)} "
-        "(the proof's steps are far smaller than those that work in practice)"
+        f"largest step of the proof {number(a.gamma_max or None)}, theorem's step "
+        f"{number(a.gamma_theorem or None)}, bound on the mean squared gradient "
+        f"{number(a.bound.total)} (the proof's steps are far smaller than those that work in "
+        "practice)"
     )
     for name, decay in (("R", a.pull_decay), ("Cᵀ", a.push_decay)):
         if decay is not None:
@@ -167,11 +175,14 @@ def _advice(a: Analysis) -> Iterable[str]:
         for name, other in a.alternatives.items()
         if other.rate.total < 0.95 * a.rate.total or other.worth > 1.05 * a.worth
     ]
+    # Only weights of one graph can be chosen by an option.
+    style = "--weights {}" if a.network.pull_graph == a.network.push_graph else "{} weights"
     for name, other in better:
         yield (
-            f"--weights {name} on the same links: rate at T = {a.setting.T:,} "
-            f"{other.rate.total:.3g} (now {a.rate.total:.3g}), worth {other.worth:.3g} nodes (now "
-            f"{a.worth:.3g}), transient time {number(other.transient_time)}"
+            f"{style.format(name)} on the same links: rate at T = {a.setting.T:,} "
+            f"{number(other.rate.total, 3)} (now {number(a.rate.total, 3)}), worth "
+            f"{other.worth:.3g} nodes (now {a.worth:.3g}), transient time "
+            f"{number(other.transient_time)}"
         )
     if not better:
         yield (

@@ -85,12 +85,15 @@ class Recursion:
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
-        per_step = max(1, len(self.trials) * len(self.engine.nodes) * 8)
-        width = max(MOST_UNROLLED, min(256, CHUNK_NUMBERS // per_step))
+        width = max(MOST_UNROLLED, min(256, CHUNK_NUMBERS // self._numbers_per_step))
         while start < stop:
             end = min(stop, start + width - start % width)
             yield range(start, end)
             start = end
+
+    @cached_property
+    def _numbers_per_step(self) -> int:
+        return max(1, self._samples(range(1)).numel())
 
     def _blocks(self, steps: range) -> Iterator[range]:
         """Cut steps into single ones and, when compiled, blocks that are fused.
@@ -109,7 +112,9 @@ class Recursion:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
         each, sampler = self.algorithm.samples, self._sampler()
         drawn = self.problem.sample(sampler, range(steps.start * each, steps.stop * each))
-        return drawn.reshape(len(steps), each, *drawn.shape[1:])
+        # Contiguous, so that a block has the same strides wherever its stretch was cut, and
+        # the compiler sees one kind of input.
+        return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, state: Any, samples: Tensor, lr: Tensor) -> Any:
         x, rows = self.algorithm.point(state), self.engine.rows

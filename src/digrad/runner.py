@@ -105,8 +105,9 @@ def run(
     A KeyboardInterrupt leaves the folder ready to be resumed.
     """
     folder = RunFolder(Path(out))
-    stored = folder.begin(experiment, resume=resume)
+    stored = folder.check(experiment, resume=resume)
     work = plan(stored, device)
+    folder.begin(stored)  # not before: an experiment that cannot be run leaves no folder
     finished: list[tuple[list[tuple[str, str, float, int]], JobFile]] = []
     for job in work.jobs:
         with _threads(job):
@@ -172,7 +173,7 @@ class _Book:
 
     def advanced(self, job: Job, stop: int) -> "_Book":
         """Go on to ``stop``; find the exact step of every divergence on the way."""
-        after = job.recursion.advance(self.moment, stop)
+        after = _packed(job.recursion.advance(self.moment, stop))
         ended = ~job.gauge.finite(after).cpu().numpy() & (self.diverged_at < 0)
         diverged = self.diverged_at.copy()
         if ended.any():
@@ -199,6 +200,12 @@ def _first_infinite(job: Job, moment: Moment, stop: int) -> np.ndarray[Any, Any]
         ended = ~job.gauge.finite(moment).cpu().numpy()
         found[ended & (found == stop)] = t + 1
     return found
+
+
+def _packed(moment: Moment) -> Moment:
+    """Lay a state out as a file gives it back: sums round differently in another layout."""
+    values = (None if v is None else v.contiguous() for v in moment.state)
+    return Moment(moment.t, type(moment.state)(*values))
 
 
 def _arrays(state: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -294,6 +301,10 @@ def _parts(
 
 
 def _compile(experiment: Experiment, engine: Simulator, problem: Problem, trials: int) -> bool:
+    if experiment.compile == "always" and engine.is_sparse:
+        hint = 'set compile = "auto", which leaves it alone'
+        what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
+        raise ExperimentError(message(what, hint=hint))
     if experiment.compile != "auto":
         return experiment.compile == "always"
     numbers = trials * problem.nodes * problem.dim

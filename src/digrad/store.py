@@ -13,22 +13,25 @@ import csv
 import json
 import os
 import platform
-import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from digrad.errors import DigradError, message
-from digrad.experiment import Experiment, parse_experiment, to_table
+from digrad.experiment import Experiment, load_experiment, to_table
 from digrad.metrics import METRICS
 
 COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *METRICS, "diverged_at")
+# What NumPy and zipfile raise on bytes that are not what was written.
+DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
 Records = NDArray[np.float64]
 
 
@@ -54,8 +57,8 @@ class RunFolder:
 
     path: Path
 
-    def begin(self, experiment: Experiment, *, resume: bool) -> Experiment:
-        """Make the folder, or check that it holds this very experiment.
+    def check(self, experiment: Experiment, *, resume: bool) -> Experiment:
+        """Check that the folder is free or, to resume, that it holds this very experiment.
 
         Returns the experiment to run: the stored one when resuming, so that settings that
         depend on the machine stay what they were.
@@ -65,17 +68,21 @@ class RunFolder:
             if resume:
                 hint = "start it without --resume"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
-            write_whole(
-                self.path / "environment.json", json.dumps(environment(), indent=1).encode()
-            )
-            write_whole(stored, toml_text(to_table(experiment)).encode())
             return experiment
         if not resume:
             hint = "--resume goes on with it; --out names another folder"
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
-        before = parse_experiment(tomllib.loads(stored.read_text(encoding="utf-8")))
+        before = load_experiment(stored)
         _refuse_changes(to_table(before), to_table(experiment))
         return before
+
+    def begin(self, experiment: Experiment) -> None:
+        """Write down what is run and where, unless that is done."""
+        stored = self.path / "experiment.toml"
+        if not stored.exists():
+            machine = json.dumps(environment(), indent=1).encode()
+            write_whole(self.path / "environment.json", machine)
+            write_whole(stored, toml_text(to_table(experiment)).encode())
 
     def job(self, k: int) -> JobFile | None:
         """Return what a job left behind; none if it has not begun."""
@@ -83,14 +90,11 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as data:
-                prefix = "state_"
-                state = {
-                    n.removeprefix(prefix): data[n] for n in data.files if n.startswith(prefix)
-                }
+            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as data:
+                state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
                 done, t = bool(data["done"]), int(data["t"])
                 return JobFile(t, done, data["records"], data["steps"], data["diverged_at"], state)
-        except (OSError, ValueError, KeyError) as error:
+        except DAMAGE as error:
             hint = f"delete {path} to run that job again"
             raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
 
@@ -105,6 +109,7 @@ class RunFolder:
             records=job.records,
             steps=job.steps,
             diverged_at=job.diverged_at,
+            fields=np.array(list(job.state), dtype=np.str_),
             **state,  # type: ignore[arg-type]  # numpy types savez's own keyword as bool
         )
         write_whole(self._job_path(k), out.getvalue())
@@ -141,7 +146,8 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         hint = "choose a folder that can be written to, with --out"
         raise RunFolderError(message(f"cannot write {path}: {error}", hint=hint)) from error
 
@@ -161,9 +167,9 @@ def toml_text(table: Mapping[str, Any], prefix: str = "") -> str:
     lines, later = [], []
     for key, value in table.items():
         name = f"{prefix}{_key(key)}"
-        if isinstance(value, Mapping):
-            later.append(f"\n[{name}]\n{toml_text(value, name + '.')}" if value else "")
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+        if isinstance(value, Mapping) and value:
+            later.append(f"\n[{name}]\n{toml_text(value, name + '.')}")
+        elif isinstance(value, list | tuple) and value and _all_tables(value):
             later += [f"\n[[{name}]]\n{toml_text(item, name + '.')}" for item in value]
         else:
             lines.append(f"{_key(key)} = {_toml_value(value)}")
@@ -172,7 +178,16 @@ def toml_text(table: Mapping[str, Any], prefix: str = "") -> str:
 
 def _key(key: str) -> str:
     plain = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if plain else json.dumps(key)
+    return key if plain else _quoted(key)
+
+
+def _quoted(text: str) -> str:
+    """Escape as JSON does, which TOML reads, but for the character that JSON leaves bare."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _all_tables(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
 
 
 def _toml_value(value: Any) -> str:
@@ -180,15 +195,17 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_key(k)} = {_toml_value(v)}' for k, v in value.items())}}}"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     return repr(value)
 
 
 def _cell(x: float) -> str:
     if np.isnan(x):
         return ""
-    return str(int(x)) if x == int(x) and abs(x) < 1e15 else repr(x)
+    return str(int(x)) if abs(x) < 1e15 and x == int(x) else repr(x)
 
 
 def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

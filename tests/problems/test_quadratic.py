@@ -180,7 +180,7 @@ def test_what_the_theorem_asks() -> None:
 def test_matrices_of_ones_own() -> None:
     A = torch.tensor([[[2.0, 1.0], [1.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]])
     problem = Quadratic(A, torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
-    torch.testing.assert_close(problem.optimum(), torch.tensor([5 / 11, 9 / 11]))
+    torch.testing.assert_close(problem.optimum(), torch.tensor([5 / 11, 7 / 11]))
     assert problem.smoothness == pytest.approx((5 + math.sqrt(5)) / 2)
 
 
@@ -250,14 +250,15 @@ def test_wrong_parameters(wrong: Callable[[], object], text: str) -> None:
 def test_any_numbers_give_a_problem_or_one_error(
     nodes: int, dim: int, condition: float, heterogeneity: float, seed: int, rotate: bool
 ) -> None:
+    said = "\n  hint: "
     try:
         problem = make(
             nodes, dim, condition=condition, heterogeneity=heterogeneity, seed=seed, rotate=rotate
         )
-    except DigradError as error:
-        assert "\n  hint: " in str(error)
-    else:
         assert problem.full_gradient(problem.start()).isfinite().all()
+    except DigradError as error:
+        said = str(error)
+    assert "\n  hint: " in said
 
 
 def test_a_user_writes_a_problem_in_ten_lines() -> None:

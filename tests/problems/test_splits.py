@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -23,10 +22,15 @@ from digrad.problems.splits import (
     partition,
 )
 
-LABELS = [k * k % 10 % 4 for k in range(40)]
+LABELS = [(7 * k + k // 5) % 4 for k in range(40)]
 MANY = np.arange(10_000) % 10
-# Splits of LABELS among five nodes with seed 3: the same on another machine.
-GOLDEN: dict[str, str] = {}
+# The first 20 of LABELS among four nodes with seed 3: the same on another machine.
+GOLDEN = {
+    "iid": [[1, 6, 11, 13, 18], [2, 5, 7, 8, 19], [3, 4, 9, 10, 15], [0, 12, 14, 16, 17]],
+    "by-label": [[0, 4, 5, 9, 10], [14, 15, 19, 3, 8], [13, 18, 2, 7, 12], [17, 1, 6, 11, 16]],
+    "dirichlet": [[4, 5, 9, 10, 14, 15], [0, 3, 11, 19], [1, 6, 7, 8, 12, 13, 16, 17, 18], [2]],
+    "k-classes": [[0, 1, 5, 9, 11, 14], [4, 6, 10, 15, 16, 19], [7, 12, 13, 18], [2, 3, 8, 17]],
+}
 
 
 def is_partition(parts: Parts, count: int) -> bool:
@@ -45,10 +49,13 @@ def is_partition(parts: Parts, count: int) -> bool:
 def test_splits_are_partitions_or_one_error(
     split: str, labels: list[int], nodes: int, alpha: float, k: int, seed: int
 ) -> None:
+    said = ""
     try:
         parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
     except DigradError as error:
-        assert "\n  hint: " in str(error)
+        said = str(error)
+    if said:
+        assert "\n  hint: " in said
         return
     assert len(parts) == nodes
     assert all(len(part) and part.dtype == np.int64 for part in parts)
@@ -59,9 +66,8 @@ def test_splits_are_partitions_or_one_error(
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_frozen_splits(split: str) -> None:
-    parts = partition(LABELS, 5, split, alpha=0.3, k=2, seed=3)
-    text = repr([part.tolist() for part in parts])
-    assert sha256(text.encode()).hexdigest()[:16] == GOLDEN[split], text
+    parts = partition(LABELS[:20], 4, split, alpha=0.3, k=2, seed=3)
+    assert [part.tolist() for part in parts] == GOLDEN[split]
 
 
 def test_iid_parts_are_equal_and_mixed() -> None:

@@ -95,8 +95,8 @@ def _strongly_connected(who: str, net: Network, needs: Needs) -> str:
             continue
         outside: Nodes = np.setdiff1d(np.arange(net.n), found)
         root, other = net.name(int(found[0])), net.name(int(outside[0]))
-        lost, start = (other, root) if graph == "push" else (root, other)
-        more = [f"cut off like it: {listed(net, outside[1:])}"] if len(outside) > 1 else []
+        lost, start, nor = (other, root, "nor") if graph == "push" else (root, other, "nor from")
+        more = [f"{nor} {listed(net, outside[1:])}"] if len(outside) > 1 else []
         return message(
             f"{who} needs a strongly connected {graph} graph: "
             f"node {lost} cannot be reached from node {start}",

@@ -212,8 +212,8 @@ class MGPushDiging(_Tracked):
 def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
     """Return K = ⌈2 (ln κ_π + ln n)/(1 - β_π)⌉, at least 1: pushes that nearly average.
 
-    β_π and κ_π are the contraction and the skewness of C (``digraph_metrics`` of Cᵀ). Liang
-    et al. fix only the order (1 + ln κ_π)/(1 - β_π); the numbers are our choice.
+    β_π and κ_π are the contraction and the skewness of C (``digraph_metrics`` of Cᵀ). Every
+    Cᴷ[i, j] is then π_C[i] up to a factor 1 ± 1/(nκ_π). Liang et al. fix only the order.
 
     >>> rounds_for(20, beta_pi=0.8, kappa_pi=3.0)
     41

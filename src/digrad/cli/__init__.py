@@ -1,7 +1,10 @@
 """The command line: parse, call, print."""
 
+import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -11,7 +14,7 @@ from digrad.errors import DigradError
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",  # "rich" would swallow [default: 16] in a help text
     pretty_exceptions_enable=False,
     help="Decentralized learning over directed networks: does it work, how fast, and who wins?",
 )
@@ -34,12 +37,25 @@ def _version(
 
 def main() -> None:
     """Run the app; a deliberate error is one message on stderr and exit status 2."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe on Windows, say, may know no π
+        sys.stdout.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            print(end="", flush=True)  # here, since an error at exit could not be caught
     except DigradError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is wrong, nothing is left to say.
-        sys.stderr.close()
-        sys.exit(141)
+        _fail(str(error))
+    except MemoryError:
+        _fail("there is not enough memory for this\n  hint: take a smaller n")
+    except OSError as error:
+        with suppress(OSError, AttributeError):  # what is left to write goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader has gone (`| head`): nothing is wrong
+            sys.exit(141)
+        _fail(str(error))
+
+
+def _fail(text: str) -> NoReturn:
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)

@@ -17,7 +17,7 @@ What = Annotated[
 PushFile = Annotated[
     str | None,
     typer.Argument(
-        metavar="[C_FILE]", help="The file of C, where the first one holds R.", show_default=False
+        metavar="C_FILE", help="The file of C, where the first one holds R.", show_default=False
     ),
 ]
 Nodes = Annotated[
@@ -89,7 +89,8 @@ def analyze(
         undirected=undirected,
     )
     with busy(f"certifying the constants of {network.n} nodes"):
-        result = run(network, setting, rtol=rtol, tree_rule=_tree_rule(tree_rule), effort=effort)
+        rule: Any = tree_rule  # looked up by name, as above
+        result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
     drawn = None if figure is None else _draw(result, what, figure)
     if json:
         print_json(result.to_dict())
@@ -156,6 +157,44 @@ def list_topologies() -> None:
     _print_listing(TOPOLOGIES, skip=("n",))
 
 
+@listing.command("algorithms")
+def list_algorithms() -> None:
+    """List the algorithms: what they need, keep and send.
+
+    Example: digrad list algorithms
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from digrad.algorithms import ALGORITHMS
+
+    rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
+    for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
+        rows.add_column(column)
+    for name, make in ALGORITHMS.items():
+        algorithm = make()
+        needs = ", ".join(str(flag.name).lower().replace("_", " ") for flag in algorithm.needs)
+        rows.add_row(
+            Text(name, style="bold"),
+            needs,
+            "yes" if algorithm.exact else "no",
+            f"{algorithm.memory} vector{'s' if algorithm.memory > 1 else ''}",
+            _traffic(algorithm.traffic),
+            Text((make.__doc__ or "").splitlines()[0]),
+        )
+    show(rows, width=220)
+
+
+def _traffic(traffic: Any) -> str:
+    """Say what a step sends over each link."""
+    parts = [
+        (traffic.pull_vectors, "pull"),
+        (traffic.push_vectors, "push"),
+        (traffic.push_scalars, "scalar"),
+    ]
+    return " + ".join(f"{count} {what}" for count, what in parts if count) or "all to a server"
+
+
 @listing.command("weights")
 def list_weights() -> None:
     """List the weights that a graph can be given.
@@ -179,12 +218,6 @@ def _pairs(params: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _tree_rule(name: str) -> Any:
-    from digrad.errors import lookup
-
-    return lookup({rule: rule for rule in ("auto", "paper", "never")}, name, "tree rule")
-
-
 def _draw(result: Any, what: str, path: Path) -> Path:
     from digrad.figures import draw_network, save_figure
 
@@ -193,9 +226,11 @@ def _draw(result: Any, what: str, path: Path) -> Path:
 
 
 def _report(result: Any, title: str, drawn: Path | None) -> None:
+    from rich.text import Text
+
     from digrad.printing import report
 
-    show(f"[bold]{title}[/bold]\n")
+    show(Text(f"{title}\n", style="bold"))
     show(report(result))
     if drawn is not None:
         show(f"\nfigure: {drawn}")
@@ -205,6 +240,7 @@ def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
     from inspect import signature
 
     from rich.table import Table
+    from rich.text import Text
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "parameters", "what it is"):
@@ -212,5 +248,6 @@ def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
     for name, function in table.items():
         params = signature(function).parameters.values()
         shown = " ".join(f"{p.name}={p.default}" for p in params if p.name not in skip)
-        rows.add_row(f"[bold]{name}[/bold]", shown, (function.__doc__ or "").splitlines()[0])
-    show(rows)
+        what = Text((function.__doc__ or "").splitlines()[0])
+        rows.add_row(Text(name, style="bold"), Text(shown), what)
+    show(rows, width=160)

@@ -11,17 +11,22 @@ def busy(what: str) -> Any:
     return Console(stderr=True).status(what)
 
 
-def show(what: Any) -> None:
-    """Print text or a table: in colour on a terminal, plain elsewhere."""
+def show(what: Any, width: int = 110) -> None:
+    """Print a text as it is, or a table: in colour on a terminal, plain and this wide elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
     from digrad.printing import plain
 
+    if isinstance(what, str):  # a path is not markup, whatever brackets it has
+        what = Text(what)
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(what, soft_wrap=isinstance(what, str))
+        console.print(what, soft_wrap=isinstance(what, Text))
+    elif isinstance(what, Text):
+        print(what.plain)
     else:  # a pipe has no width of its own, and no use for blanks at the end of a line
-        print(plain(what))
+        print(plain(what, width))
 
 
 def print_json(data: dict[str, Any]) -> None:

@@ -168,10 +168,13 @@ def _complaint(row: str) -> str:
 
 
 def _unit_rows(H: csr_array) -> csr_array:
-    largest = np.maximum(abs(H).max(axis=1).toarray().ravel(), np.finfo(float).tiny)
-    H = H.multiply(1 / largest[:, None]).tocsr()  # first to size 1: squares could overflow
-    lengths = np.sqrt(H.multiply(H).sum(axis=1))
-    return H.multiply(1 / np.maximum(lengths, 1.0)[:, None]).tocsr()  # a row of zeros stays
+    """Scale every row to length 1; a row of zeros stays."""
+    owner = np.repeat(np.arange(H.shape[0]), np.diff(H.indptr))
+    largest = np.zeros(H.shape[0])
+    np.maximum.at(largest, owner, np.abs(H.data))
+    data = H.data / np.where(largest > 0, largest, 1.0)[owner]  # or squares could overflow
+    lengths = np.sqrt(np.bincount(owner, data**2, H.shape[0]))
+    return csr_array((data / np.maximum(lengths, 1.0)[owner], H.indices, H.indptr), H.shape)
 
 
 def _check_size(samples: int, dim: int) -> None:
@@ -212,7 +215,7 @@ def _blaming(path: str | Path) -> Iterator[None]:
     except FileFormatError as error:
         hint = "" if "hint: " in str(error) else HINT
         raise FileFormatError(message(f"{shown}: {error}", hint=hint)) from error
-    except (OSError, EOFError, zlib.error, ValueError) as error:  # from the system or unpacking
+    except (OSError, EOFError, zlib.error) as error:  # from the system or unpacking
         said = " ".join(f"cannot be read ({error})".split())[:200]
         raise FileFormatError(
             message(f"{shown}: {said}", hint="was it written completely?")

@@ -13,7 +13,7 @@ from digrad.errors import ParameterError, message
 from digrad.sampling import Sampler
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
-MOST_NUMBERS = 1 << 32  # in all features together: 16 GiB in float32
+MOST_NUMBERS = 1 << 30  # in all features together: 4 GiB in float32, thrice that to build
 COMMON, OFFSETS, FEATURES, LABELS = 1, 2, 3, 4  # streams of the generator; gradients use 0
 
 
@@ -200,10 +200,8 @@ def _check(
         )
     for node, (h, y) in enumerate(zip(features, labels, strict=True)):
         _check_node(node, h, y, features[0].shape[-1])
-    if not 0 <= rho < inf:
-        raise ParameterError(
-            message(f"rho must be finite and at least 0, got {rho}", hint="try 0.01")
-        )
+    if not 0 <= rho <= 1e30:  # what single precision can hold
+        raise ParameterError(message(f"rho must lie in 0 .. 1e30, got {rho}", hint="try 0.01"))
     if batch is not None and (not isinstance(batch, Integral) or batch < 0):
         raise ParameterError(
             message(f"batch must be a whole number, got {batch}", hint="0 takes all samples")

@@ -1,0 +1,100 @@
+"""Trial-steps per second of the simulator, as ratios to a naive NumPy loop in the same run.
+
+The work is the paper's: n = 20, p = 400, J = 400, nonconvex logistic regression, S-PP. Run with
+``make bench``. Nothing here asserts a time.
+"""
+
+import sys
+import time
+
+import numpy as np
+import torch
+
+from digrad.algorithms import PushPull
+from digrad.engines.simulator import Simulator
+from digrad.networks import Digraph, Network, erdos_renyi, random_regular, weigh
+from digrad.problems import Logistic, Quadratic
+from digrad.run import Recursion, Trials
+
+NODES, DIM, SAMPLES, RHO = 20, 400, 400, 0.01
+
+
+def naive(net: Network, seconds: float, full: bool) -> float:
+    """Steps per second of what anybody would write in ten minutes, in float64."""
+    rng = np.random.default_rng(0)
+    R, C, rows = net.R.toarray(), net.C.toarray(), np.arange(NODES)
+    H = rng.standard_normal((NODES, SAMPLES, DIM))
+    y = np.where(rng.random((NODES, SAMPLES)) < 0.5, 1.0, -1.0)
+
+    def gradient(X):
+        if full:
+            margin = y * np.einsum("njp,np->nj", H, X)
+            G = -np.einsum("nj,njp->np", y / (1 + np.exp(margin)), H) / SAMPLES
+        else:
+            j = rng.integers(0, SAMPLES, NODES)
+            h, label = H[rows, j], y[rows, j]
+            G = -(label / (1 + np.exp(label * (h * X).sum(1))))[:, None] * h
+        return G + 2 * RHO * X / (1 + X**2) ** 2
+
+    X = np.zeros((NODES, DIM))
+    G = gradient(X)
+    Y, steps, begin = G, 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        for _ in range(20):
+            X = R @ (X - 0.01 * Y)
+            after = gradient(X)
+            Y, G = C @ (Y + after - G), after
+        steps += 20
+    return steps / (time.perf_counter() - begin)
+
+
+def simulated(net: Network, seconds: float, trials: int, *, full: bool, compiled: bool) -> float:
+    """Trial-steps per second of a Recursion, after its first steps."""
+    problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=None if full else 1)
+    runs = Trials(list(range(trials)), [0.01] * trials)
+    torch.compiler.reset()
+    work = Recursion(PushPull(), Simulator(net), problem, runs, lambda t: 1.0, compiled)
+    moment = work.advance(work.start(), 64)
+    begin, first, stretch = time.perf_counter(), moment.t, 16 if full else 256
+    while time.perf_counter() - begin < seconds:
+        moment = work.advance(moment, moment.t + stretch)
+    return (moment.t - first) * trials / (time.perf_counter() - begin)
+
+
+def sparse_cost(nodes: int, degree: int, dim: int = 1000) -> float:
+    """Milliseconds per step of S-PP on a sparse digraph."""
+    graph: Digraph = random_regular(nodes, degree)
+    problem = Quadratic.generate(nodes, dim, rotate=False, sigma=0.0)
+    work = Recursion(
+        PushPull(), Simulator(weigh(graph)), problem, Trials([0], [0.01]), lambda t: 1.0
+    )
+    moment = work.advance(work.start(), 2)
+    begin = time.perf_counter()
+    work.advance(moment, 12)
+    return (time.perf_counter() - begin) * 100
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
+    net = weigh(erdos_renyi(NODES, 0.5))
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    for full in (False, True):
+        base = naive(net, seconds, full)
+        kind = "full gradients" if full else "minibatch 1"
+        print(f"{kind:16s} naive NumPy loop, float64        {base:10,.0f} steps/s")
+        for trials, threads in ((1, 1), (36, torch.get_num_threads())):
+            for compiled in (False, True):
+                before = torch.get_num_threads()
+                torch.set_num_threads(threads)
+                rate = simulated(net, seconds, trials, full=full, compiled=compiled)
+                torch.set_num_threads(before)
+                how = "compiled" if compiled else "eager"
+                what = f"{trials} trial{'s' * (trials > 1)}, {how}, {threads} thread(s)"
+                print(f"{kind:16s} {what:30s} {rate:12,.0f} trial-steps/s  x {rate / base:.2f}")
+    for nodes, degree in ((1000, 5), (1000, 10), (1000, 20), (2000, 10)):
+        cost = sparse_cost(nodes, degree)
+        print(f"n = {nodes}, {degree} links a node, p = 1000: {cost:.1f} ms a step")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Does every algorithm keep the contract, on every network it accepts?"""
+
+import pickle
+from dataclasses import FrozenInstanceError
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from digrad.algorithms import ALGORITHMS, Needs, Traffic
+from digrad.theory import perron
+from mixers import (
+    NETWORKS,
+    SUITABLE,
+    Counted,
+    Dense,
+    Quadratics,
+    common_start,
+    decaying,
+    states,
+)
+
+TRACKING = {
+    *("push-pull", "push-pull-original", "ab", "ab-cta", "sab", "dsgt", "btpp", "stpp"),
+    *("push-diging", "add-opt", "push-diging-atc", "sonata", "mg-push-diging"),
+}
+INEXACT = {"sgp", "gradient-push", "dsgd", "diffusion"}
+everywhere = pytest.mark.parametrize(("name", "network"), SUITABLE)
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+def tensors(state):
+    return [part for part in state if part is not None]
+
+
+def run(name, net, steps=8, lr=decaying, x=None, quadratics=None):
+    algorithm, quadratics = ALGORITHMS[name](), quadratics or Quadratics.draw(net.n)
+    x = common_start(net.n) if x is None else x
+    return algorithm, states(algorithm, Dense(net), quadratics.torch, x, lr, steps)
+
+
+def close(a, b, tolerance=1e-11):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def weights(algorithm, net):
+    """How the rows of the center count in the answer."""
+    uniform = np.full(net.n, 1 / net.n)
+    return torch.from_numpy(perron(net).pi_R if algorithm.root_weighted else uniform)
+
+
+@every_algorithm
+def test_is_frozen_and_comparable(name):
+    algorithm = ALGORITHMS[name]()
+    with pytest.raises(FrozenInstanceError):
+        algorithm.memory = 7
+    assert algorithm == ALGORITHMS[name]()
+    assert hash(algorithm) == hash(ALGORITHMS[name]())
+
+
+@everywhere
+def test_step_is_pure(name, network):
+    """Neither the state nor the gradients change, and the same call gives the same bits."""
+    net = NETWORKS[network]
+    algorithm, made = run(name, net, 3)
+    mixer, g = Dense(net), Quadratics.draw(net.n).torch(3, common_start(net.n))
+    for s in made:
+        before, g_before = [part.clone() for part in tensors(s)], g.clone()
+        once, again = (algorithm.step(s, g, mixer, 0.1) for _ in range(2))
+        assert all(map(torch.equal, tensors(s), before))
+        assert torch.equal(g, g_before)
+        assert all(map(torch.equal, tensors(once), tensors(again)))
+        assert type(once) is type(s)
+
+
+@everywhere
+def test_resuming_is_not_stopping(name, network):
+    """A state written to disk is a complete checkpoint, also for another instance."""
+    net = NETWORKS[network]
+    _, made = run(name, net, 9)
+    for stop in (0, 1, 5):
+        fresh, quadratics = ALGORITHMS[name](), Quadratics.draw(net.n)
+        s = pickle.loads(pickle.dumps(made[stop]))
+        for t in range(stop, 9):
+            s = fresh.step(s, quadratics.torch(t, fresh.point(s)), Dense(net), decaying(t))
+        assert all(map(torch.equal, tensors(s), tensors(made[-1])))
+
+
+@everywhere
+def test_relabelling_permutes_the_rows(name, network):
+    net = NETWORKS[network]
+    order = np.random.default_rng(3).permutation(net.n)
+    algorithm, made = run(name, net)
+    _, other = run(name, net.relabel(order), quadratics=Quadratics.draw(net.n).relabel(order))
+    for s, r in zip(made, other, strict=True):
+        close(algorithm.point(r), algorithm.point(s)[order])
+        close(algorithm.center(r), algorithm.center(s)[order])
+
+
+@every_algorithm
+def test_one_node_is_gradient_descent(name):
+    """Exactly SGD, whatever the step sizes: no mixing is left to make a difference."""
+    algorithm, made = run(name, NETWORKS["one"], 20)
+    quadratics, x = Quadratics.draw(1), common_start(1)
+    for t, s in enumerate(made):
+        close(algorithm.point(s), x, 1e-12)
+        close(algorithm.center(s), x, 1e-12)
+        x = x - decaying(t) * quadratics.torch(t, x)
+
+
+@everywhere
+def test_zero_step_size_keeps_consensus(name, network):
+    net = NETWORKS[network]
+    algorithm, made = run(name, net, lr=lambda t: 0.0)
+    for s in made:
+        close(algorithm.point(s), common_start(net.n), 1e-12)
+        close(weights(algorithm, net) @ algorithm.center(s), common_start(1)[0], 1e-12)
+
+
+@everywhere
+def test_stacked_trials_are_single_ones(name, network):
+    """Trials with starts and step sizes of their own do not see each other."""
+    net = NETWORKS[network]
+    scales = [1.0, 0.5, 0.0]
+    starts = [common_start(net.n, seed=k) for k in range(3)]
+    column = torch.tensor(scales, dtype=torch.float64)[:, None, None]
+    algorithm, stacked = run(name, net, lr=lambda t: decaying(t) * column, x=torch.stack(starts))
+    for k, (scale, start) in enumerate(zip(scales, starts, strict=True)):
+        _, single = run(name, net, lr=lambda t, c=scale: c * decaying(t), x=start)
+        for many, one in zip(stacked, single, strict=True):
+            close(algorithm.point(many)[k], algorithm.point(one), 1e-12)
+            close(algorithm.center(many)[k], algorithm.center(one), 1e-12)
+
+
+@everywhere
+def test_trackers_sum_to_the_gradients(name, network):
+    """Σᵢ yᵢ = Σᵢ gᵢ after every step: pushing loses no mass."""
+    net, quadratics = NETWORKS[network], Quadratics.draw(NETWORKS[network].n)
+    algorithm, made = run(name, net, 12)
+    assert algorithm.tracker(made[0]) is None
+    for t in range(12):
+        tracker = algorithm.tracker(made[t + 1])
+        assert (tracker is not None) == (name in TRACKING)
+        if tracker is not None:
+            close(tracker.sum(-2), quadratics.torch(t, algorithm.point(made[t])).sum(-2))
+
+
+@everywhere
+def test_uses_what_it_declares(name, network):
+    """Verbs it did not declare raise; those it declared are used; the traffic is as declared."""
+    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
+    mixer, x = Counted(Dense(net), algorithm.needs), common_start(net.n)
+    made = states(algorithm, mixer, Quadratics.draw(net.n).torch, x, decaying, 4)
+    mixer.sent.clear()
+    algorithm.step(made[-1], x, mixer, 0.1)
+    assert x.shape[-1] > 1  # or vectors could not be told from scalars
+    vector, scalar = x.shape[-1], 1
+    sent = [("pull", vector), ("push", vector), ("push", scalar)]
+    assert Traffic(*map(mixer.sent.count, sent)) == algorithm.traffic
+    assert {size for _, size in mixer.sent} <= {vector, scalar}
+    verbs = {Needs.PULL: "pull", Needs.PUSH: "push", Needs.MEAN: "mean"}
+    declared = {verb for need, verb in verbs.items() if need in algorithm.needs}
+    assert {verb for verb, _ in mixer.sent} == declared
+
+
+@everywhere
+def test_keeps_as_many_vectors_as_it_declares(name, network):
+    net = NETWORKS[network]
+    algorithm, made = run(name, net, 4)
+    full = [part for part in tensors(made[-1]) if part.shape == common_start(net.n).shape]
+    columns = [part for part in tensors(made[-1]) if part.shape == (net.n, 1)]
+    assert len(full) == algorithm.memory
+    assert len(full) + len(columns) == len(made[-1])
+
+
+@every_algorithm
+def test_samples(name):
+    assert ALGORITHMS[name]().samples == (4 if name == "mg-push-diging" else 1)
+
+
+HARD = ["own-weights", "common-root", "doubly-R-only", "symmetric-R-only", "lazy-ring"]
+HARD += ["binary-tree", "two-trees"]
+
+
+@pytest.mark.parametrize(("name", "network"), [(a, k) for a, k in SUITABLE if k in HARD])
+def test_exactness_is_as_declared(name, network):
+    """Without noise and with different data, exact methods end at the optimum, others do not.
+
+    The step size drops on the way, as schedules make it: exactness must survive that.
+    """
+    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
+    assert algorithm.exact == (name not in INEXACT)
+    quadratics = Quadratics.draw(net.n).quiet()
+    scale = perron(net).n_pi if algorithm.moves_by_n_pi else 1.0
+    _, made = run(name, net, 450, lambda t: (0.1 if t < 40 else 0.06) / scale, None, quadratics)
+    answer = weights(algorithm, net) @ algorithm.center(made[-1])
+    optimum = torch.from_numpy(quadratics.optimum())
+    if algorithm.exact:
+        close(algorithm.point(made[-1]), optimum.expand(net.n, -1), 1e-6)
+        close(answer, optimum, 1e-6)
+    else:
+        close(answer, weights(algorithm, net) @ algorithm.center(made[-20]), 1e-3)  # at rest
+        assert (answer - optimum).abs().max() > 1e-2
+
+
+@everywhere
+def test_the_answer_moves_as_documented(name, network):
+    """By γ times the mean gradient; Diffusion by the π_R-weighted one; Push-Pull by nπ times it.
+
+    Push-Pull gets there once its trackers have settled, so its gradients are held fixed.
+    """
+    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
+    g = Quadratics.draw(net.n).torch(0, common_start(net.n))
+    steps = 200 if algorithm.moves_by_n_pi else 6
+    lr = decaying if steps == 6 else lambda t: 0.01
+    made = states(algorithm, Dense(net), lambda t, x: g, common_start(net.n), lr, steps)
+    w = weights(algorithm, net)
+    moves = [w @ (algorithm.center(b) - algorithm.center(a)) for a, b in pairwise(made)]
+    if algorithm.moves_by_n_pi:
+        close(moves[-1], -lr(steps - 1) * perron(net).n_pi * g.mean(-2), 1e-9)
+        return
+    mean = w @ g if name == "diffusion" else g.mean(-2)
+    for t, move in enumerate(moves):
+        close(move, -lr(t) * mean, 1e-12)
+
+
+FAMILY = [(a, k) for a, k in SUITABLE if ALGORITHMS[a].moves_by_n_pi]
+
+
+@pytest.mark.parametrize(("name", "network"), FAMILY)
+def test_push_pull_moves_by_its_trackers(name, network):
+    """π_Rᵀ X⁺ = π_Rᵀ X - γ π_Rᵀ Y at every step, in every form."""
+    net = NETWORKS[network]
+    algorithm, made = run(name, net, 10)
+    w = weights(algorithm, net)
+    for t in range(10):
+        step = decaying(t) * (w @ algorithm.tracker(made[t + 1]))
+        close(w @ algorithm.center(made[t + 1]), w @ algorithm.center(made[t]) - step, 1e-12)

@@ -1,0 +1,170 @@
+"""What an algorithm needs of a network is asked before its first step, and said clearly."""
+
+import numpy as np
+import pytest
+
+from digrad.algorithms import ALGORITHMS, Needs, check, needs
+from digrad.errors import NetworkError
+from digrad.networks import Network, build, weigh
+from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
+
+STRONG = {"ab", "ab-cta", "sab"}
+PUSH_SUM = {"sgp", "gradient-push", "push-diging", "add-opt", "push-diging-atc"}
+PUSH_SUM |= {"sonata", "mg-push-diging"}
+SYMMETRIC = {"extra", "exact-diffusion", "d2", "nids"}
+DOUBLY = {"dsgd", "dsgt", *SYMMETRIC}
+TREES = {"btpp", "stpp"}
+ANY = {"push-pull", "push-pull-original", "diffusion", "centralized"}
+
+
+def refusal(name, net):
+    with pytest.raises(NetworkError) as error:
+        check(ALGORITHMS[name](), net)
+    return str(error.value)
+
+
+def accepts(network):
+    return {a for a, k in SUITABLE if k == network}
+
+
+def test_every_algorithm_is_here():
+    assert ALGORITHMS.keys() == STRONG | PUSH_SUM | DOUBLY | TREES | ANY
+
+
+def test_who_accepts_which_network():
+    """The whole table, written down by hand."""
+    directed = ANY | STRONG | PUSH_SUM
+    assert accepts("one") == ALGORITHMS.keys()
+    assert accepts("common-root") == ANY
+    for network in ("digraph", "reverse", "own-weights", "star"):
+        assert accepts(network) == directed
+    for network in ("exponential", "doubly", "doubly-R-only"):
+        assert accepts(network) == directed | (DOUBLY - SYMMETRIC)
+    for network in ("metropolis", "symmetric-R-only", "lazy-ring"):
+        assert accepts(network) == directed | DOUBLY
+    assert accepts("even-ring") == directed | DOUBLY - {"d2"}
+    assert accepts("binary-tree") == accepts("two-trees") == ANY | TREES
+
+
+@pytest.mark.parametrize("name", PUSH_SUM)
+def test_push_sum_needs_a_strongly_connected_push_graph(name):
+    said = refusal(name, NETWORKS["common-root"])
+    who = ALGORITHMS[name].__name__
+    assert said == (
+        f"{who} needs a strongly connected push graph: node 0 cannot be reached from node 1\n"
+        "  nor 3, 4, 5\n"
+        "  hint: use push-pull, which needs only a common root; --largest-component keeps the "
+        "largest strongly connected part of a graph"
+    )
+
+
+def test_push_sum_does_not_look_at_the_pull_graph():
+    """R may be as bad as it likes where only C is used; AB uses both."""
+    net = Network([[1, 0, 0], [0.5, 0.5, 0], [0.5, 0, 0.5]], np.full((3, 3), 1 / 3))
+    for name in PUSH_SUM:
+        check(ALGORITHMS[name](), net)
+    for name in STRONG:
+        said = refusal(name, net)
+        assert "strongly connected pull graph: node 0 cannot be reached from node 1" in said
+        assert "nor from 2\n  hint: use push-pull" in said
+
+
+def test_what_is_said_is_true():
+    """The node named is out of reach indeed, in both graphs."""
+    net = NETWORKS["common-root"]
+    R, C = (np.linalg.matrix_power(np.eye(6) + W.toarray(), 6) for W in (net.R, net.C))
+    assert C[0, 1] == 0 < C[1, 0]  # node 0 from node 1, by pushing
+    assert "pull graph: node 0 cannot be reached from node 2" in refusal("ab", net)
+    assert R[0, 2] == 0 < R[2, 0]
+
+
+def test_push_sum_weights_do_vanish_without_strong_connection():
+    """Why it is asked: x/w of a node that nobody reaches rests on less and less."""
+    net = NETWORKS["common-root"]
+    sgp = ALGORITHMS["sgp"]()
+    gradient = Quadratics.draw(net.n).torch
+    made = states(sgp, Dense(net), gradient, common_start(net.n), lambda t: 0.01, 60)
+    assert made[-1].w.min() < 1e-12
+
+
+@pytest.mark.parametrize("name", DOUBLY - SYMMETRIC)
+def test_column_sums(name):
+    said = refusal(name, NETWORKS["star"])
+    sums = NETWORKS["star"].R.toarray().sum(axis=0)
+    assert f"needs doubly stochastic weights, but column 0 of R sums to {sums[0]:.6g}" in said
+    assert "hint: use --weights doubly-stochastic, or push-pull" in said
+    check(ALGORITHMS[name](), weigh(build("star", 5).pull_graph, "doubly-stochastic"))
+
+
+def test_column_sums_that_cannot_be_mended():
+    """No doubly stochastic weights exist on a graph that is not strongly connected."""
+    assert "hint: use push-pull, which needs only a" in refusal("dsgd", NETWORKS["common-root"])
+
+
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_symmetry(name):
+    said = refusal(name, NETWORKS["exponential"])
+    assert "needs symmetric weights, but R[" in said
+    assert "hint: use push-pull, which takes one-way links" in said
+    both_ways = build("star", 5)
+    said = refusal(name, both_ways)
+    assert "R[0, 1] = 0.2 and R[1, 0] = 0.5" in said
+    assert "hint: use --weights metropolis" in said
+    check(ALGORITHMS[name](), weigh(both_ways.pull_graph, "metropolis"))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees(name):
+    said = refusal(name, NETWORKS["digraph"])
+    assert "zero-one weights on two spanning trees with a common root, but R[0, 0] = 0.3" in said
+    assert "hint: use --weights spanning-tree" in said
+    check(ALGORITHMS[name](), weigh(NETWORKS["digraph"].pull_graph, "spanning-tree"))
+
+
+def test_trees_in_the_push_graph_too():
+    net = NETWORKS["binary-tree"]
+    assert "but C[" in refusal("btpp", Network(net.R, NETWORKS["digraph"].C))
+
+
+def test_d2_needs_eigenvalues_above_minus_a_third():
+    said = refusal("d2", NETWORKS["even-ring"])
+    assert "every eigenvalue of R above -1/3, but the smallest is -0.333333" in said
+    assert "hint: use exact-diffusion" in said
+    assert "--weights lazy" in said
+    check(ALGORITHMS["d2"](), build("undirected-ring", 7))  # an odd ring stays above
+
+
+def test_d2_does_go_wrong_below_minus_a_third():
+    """Why it is asked: weights that exact diffusion takes make D² blow up."""
+    ring = NETWORKS["even-ring"].R.toarray()
+    W = 1.4 * ring - 0.4 * np.eye(6)  # diagonal 1/15
+    net, gradient = Network(W, W), Quadratics.draw(6).quiet().torch
+    assert "the smallest is -0.866667" in refusal("d2", net)
+    sizes = {}
+    for name in ("d2", "exact-diffusion"):
+        algorithm = ALGORITHMS[name]()
+        made = states(algorithm, Dense(net), gradient, common_start(6), lambda t: 0.05, 100)
+        sizes[name] = float(algorithm.point(made[-1]).abs().max())
+    assert sizes["exact-diffusion"] < 10
+    assert sizes["d2"] > 1e6
+
+
+@pytest.mark.parametrize("n", [30, 31])
+def test_eigenvalues_of_large_networks_are_estimated(n, monkeypatch):
+    """The sparse way gives the eigenvalue of the dense one within the error it states."""
+    W = build("torus", n, params={"rows": "3"}).R if n == 30 else build("undirected-ring", n).R
+    exact, _ = needs.smallest_eigenvalue(W)
+    monkeypatch.setattr(needs, "DENSE_N", 10)
+    estimate, error = needs.smallest_eigenvalue(W)
+    assert abs(estimate - exact) <= error
+
+
+def test_nothing_is_asked_that_a_network_always_has():
+    """R and C exist, and a server is not part of the network."""
+    for name in ANY:
+        assert ALGORITHMS[name].needs & ~(Needs.PULL | Needs.PUSH | Needs.MEAN) == Needs(0)
+
+
+def test_names_of_the_nodes_are_used():
+    net = Network([[1, 0], [0.5, 0.5]], [[1, 0.5], [0, 0.5]], names=["hub", "leaf"])
+    assert "node leaf cannot be reached from node hub" in refusal("sgp", net)

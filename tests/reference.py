@@ -1,0 +1,249 @@
+"""Every recursion once more, as its paper prints it: full NumPy matrices, one loop over t.
+
+Nothing here is shared with the library. A reference returns the points at which gradients
+0, 1, .., T are taken and, beside them, the method's answers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Given(NamedTuple):
+    R: Array
+    C: Array
+    X: Array  # (n, dim), equal rows
+    grad: Callable[[int, Array], Array]  # gradients of step t at these rows
+    lr: Callable[[int], float]
+    T: int
+
+
+class Run(NamedTuple):
+    points: list[Array]  # T + 1 of (n, dim)
+    answers: list[Array]  # T + 1 of (dim,)
+
+
+Update = Callable[[Array, Array], Array]
+
+
+def left_perron(R: Array) -> Array:
+    """π with πᵀR = πᵀ and sum 1, by solving the equations."""
+    n = len(R)
+    equations = np.vstack([R.T - np.eye(n), np.ones(n)])
+    return np.linalg.lstsq(equations, np.append(np.zeros(n), 1.0), rcond=None)[0]
+
+
+def mean(X: Array) -> Array:
+    return np.ones(len(X)) @ X / len(X)
+
+
+def _tracking(p: Given, x_update: Update, y_update: Update) -> Run:
+    """Gradient tracking from Y⁰ = G⁰, the two updates as printed: of (X, γY) and of (Y, G⁺ - G)."""
+    X, G = p.X, p.grad(0, p.X)
+    Y, points = G, [X]
+    for t in range(p.T):
+        X = x_update(X, p.lr(t) * Y)
+        G_new = p.grad(t + 1, X)
+        Y = y_update(Y, G_new - G)
+        G = G_new
+        points.append(X)
+    return Run(points, [left_perron(p.R) @ X for X in points])
+
+
+def push_pull(p: Given) -> Run:
+    """X⁺ = R(X - γY), Y⁺ = C(Y + G⁺ - G)."""
+    return _tracking(p, lambda X, gY: p.R @ (X - gY), lambda Y, dG: p.C @ (Y + dG))
+
+
+def push_pull_original(p: Given) -> Run:
+    """X⁺ = R(X - γY), Y⁺ = CY + G⁺ - G."""
+    return _tracking(p, lambda X, gY: p.R @ (X - gY), lambda Y, dG: p.C @ Y + dG)
+
+
+def ab(p: Given) -> Run:
+    """X⁺ = AX - γY, Y⁺ = B(Y + G⁺ - G)."""
+    return _tracking(p, lambda X, gY: p.R @ X - gY, lambda Y, dG: p.C @ (Y + dG))
+
+
+def ab_cta(p: Given) -> Run:
+    """X⁺ = AX - γY, Y⁺ = BY + G⁺ - G."""
+    return _tracking(p, lambda X, gY: p.R @ X - gY, lambda Y, dG: p.C @ Y + dG)
+
+
+def dsgt(p: Given) -> Run:
+    """X⁺ = W(X - γY), Y⁺ = W(Y + G⁺ - G)."""
+    return _tracking(p, lambda X, gY: p.R @ (X - gY), lambda Y, dG: p.R @ (Y + dG))
+
+
+def sgp(p: Given) -> Run:
+    """X½ = X - γG(Z), X⁺ = PX½, w⁺ = Pw, Z⁺ = X⁺/w⁺."""
+    X, w, points, answers = p.X, np.ones(len(p.X)), [p.X], [mean(p.X)]
+    for t in range(p.T):
+        X = p.C @ (X - p.lr(t) * p.grad(t, points[-1]))
+        w = p.C @ w
+        points.append(np.diag(1 / w) @ X)
+        answers.append(mean(X))
+    return Run(points, answers)
+
+
+def gradient_push(p: Given) -> Run:
+    """V = PX, w⁺ = Pw, Z⁺ = V/w⁺, X⁺ = V - γG(Z⁺)."""
+    X, w, points, answers = p.X, np.ones(len(p.X)), [], []
+    for t in range(p.T + 1):
+        V, w = p.C @ X, p.C @ w
+        Z = np.diag(1 / w) @ V
+        points.append(Z)
+        answers.append(mean(V))
+        X = V - p.lr(t) * p.grad(t, Z)
+    return Run(points, answers)
+
+
+def _push_tracking(p: Given, u_update: Update, y_update: Update) -> Run:
+    """Push-sum with tracking: v⁺ = Cv, gradients at X = u/v, other updates as printed."""
+    u, v, G = p.X, np.ones(len(p.X)), p.grad(0, p.X)
+    Y, points, answers = G, [p.X], [mean(u)]
+    for t in range(p.T):
+        u = u_update(u, p.lr(t) * Y)
+        v = p.C @ v
+        X = np.diag(1 / v) @ u
+        G_new = p.grad(t + 1, X)
+        Y = y_update(Y, G_new - G)
+        G = G_new
+        points.append(X)
+        answers.append(mean(u))
+    return Run(points, answers)
+
+
+def push_diging(p: Given) -> Run:
+    """u⁺ = C(u - γY), v⁺ = Cv, X⁺ = u⁺/v⁺, Y⁺ = CY + G⁺ - G."""
+    return _push_tracking(p, lambda u, gY: p.C @ (u - gY), lambda Y, dG: p.C @ Y + dG)
+
+
+def add_opt(p: Given) -> Run:
+    """x⁺ = Ax - αw, y⁺ = Ay, z⁺ = x⁺/y⁺, w⁺ = Aw + ∇(z⁺) - ∇(z)."""
+    return _push_tracking(p, lambda x, aw: p.C @ x - aw, lambda w, dg: p.C @ w + dg)
+
+
+def push_diging_atc(p: Given) -> Run:
+    """u⁺ = W(u - γy), v⁺ = Wv, w⁺ = u⁺/v⁺, y⁺ = W(y + g⁺ - g)."""
+    return _push_tracking(p, lambda u, gy: p.C @ (u - gy), lambda y, dg: p.C @ (y + dg))
+
+
+def sonata(p: Given) -> Run:
+    """φ⁺ = Aφ, X⁺ = (1/φ⁺)Aφ(X - γY), Y⁺ = (1/φ⁺)(AφY + G⁺ - G), φ as a diagonal matrix."""
+    phi, X, G = np.ones(len(p.X)), p.X, p.grad(0, p.X)
+    Y, points, answers = G, [X], [mean(X)]
+    for t in range(p.T):
+        D, phi = np.diag(phi), p.C @ phi
+        X = np.diag(1 / phi) @ p.C @ D @ (X - p.lr(t) * Y)
+        G_new = p.grad(t + 1, X)
+        Y = np.diag(1 / phi) @ (p.C @ D @ Y + G_new - G)
+        G = G_new
+        points.append(X)
+        answers.append(mean(np.diag(phi) @ X))
+    return Run(points, answers)
+
+
+def mg_push_diging(p: Given) -> Run:
+    """Push-DIGing with every C replaced by C⁴; 4 is the default number of rounds."""
+    return push_diging(p._replace(C=p.C @ p.C @ p.C @ p.C))
+
+
+def _descent(p: Given, W: Array, weights: Array) -> Run:
+    """X⁺ = W(X - γG)."""
+    X, points = p.X, [p.X]
+    for t in range(p.T):
+        X = W @ (X - p.lr(t) * p.grad(t, X))
+        points.append(X)
+    return Run(points, [weights @ X for X in points])
+
+
+def dsgd(p: Given) -> Run:
+    """X⁺ = W(X - γG); the answer is the mean."""
+    return _descent(p, p.R, np.full(len(p.R), 1 / len(p.R)))
+
+
+def diffusion(p: Given) -> Run:
+    """Ψ = X - γG, X⁺ = AΨ; the answer is weighted by the Perron vector of A."""
+    return _descent(p, p.R, left_perron(p.R))
+
+
+def extra(p: Given) -> Run:
+    """Xₖ₊₂ = (I + W)Xₖ₊₁ - W̃Xₖ - (γₖ₊₁Gₖ₊₁ - γₖGₖ), X₁ = WX₀ - γ₀G₀, W̃ = ½(I + W)."""
+    W, I = p.R, np.eye(len(p.R))  # noqa: E741
+    X_old, step_old = p.X, p.lr(0) * p.grad(0, p.X)
+    X = W @ X_old - step_old
+    points = [X_old, X]
+    for t in range(1, p.T):
+        step = p.lr(t) * p.grad(t, X)
+        X, X_old = (I + W) @ X - (I + W) / 2 @ X_old - (step - step_old), X
+        step_old = step
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def _two_step(p: Given, W: Array, X: Array) -> Run:
+    """Xₖ₊₁ = W(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)) from X₀ and a given X₁."""
+    X_old, points = p.X, [p.X, X]
+    step_old = p.lr(0) * p.grad(0, X_old)
+    for t in range(1, p.T):
+        step = p.lr(t) * p.grad(t, X)
+        X, X_old = W @ (2 * X - X_old - (step - step_old)), X
+        step_old = step
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def exact_diffusion(p: Given) -> Run:
+    """Ψ⁺ = X - γG, Φ = Ψ⁺ + X - Ψ, X⁺ = ½(I + W)Φ, Ψ⁰ = X⁰."""
+    X, Psi, points = p.X, p.X, [p.X]
+    for t in range(p.T):
+        Psi_new = X - p.lr(t) * p.grad(t, X)
+        X, Psi = (np.eye(len(X)) + p.R) / 2 @ (Psi_new + X - Psi), Psi_new
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def d2(p: Given) -> Run:
+    """Xₖ₊₁ = W(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)), X₁ = W(X₀ - γ₀G₀)."""
+    return _two_step(p, p.R, p.R @ (p.X - p.lr(0) * p.grad(0, p.X)))
+
+
+def nids(p: Given) -> Run:
+    """Xₖ₊₁ = ½(I + W)(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)), X₁ = X₀ - γ₀G₀."""
+    return _two_step(p, (np.eye(len(p.R)) + p.R) / 2, p.X - p.lr(0) * p.grad(0, p.X))
+
+
+def centralized(p: Given) -> Run:
+    """DSGD with W = 11ᵀ/n."""
+    return dsgd(p._replace(R=np.full_like(p.R, 1 / len(p.R))))
+
+
+REFERENCES: dict[str, Callable[[Given], Run]] = {
+    "push-pull": push_pull,
+    "push-pull-original": push_pull_original,
+    "ab": ab,
+    "ab-cta": ab_cta,
+    "sab": ab,
+    "dsgt": dsgt,
+    "sgp": sgp,
+    "gradient-push": gradient_push,
+    "push-diging": push_diging,
+    "add-opt": add_opt,
+    "push-diging-atc": push_diging_atc,
+    "sonata": sonata,
+    "mg-push-diging": mg_push_diging,
+    "dsgd": dsgd,
+    "diffusion": diffusion,
+    "extra": extra,
+    "exact-diffusion": exact_diffusion,
+    "d2": d2,
+    "nids": nids,
+    "btpp": push_pull_original,
+    "stpp": push_pull_original,
+    "centralized": centralized,
+}

@@ -6,8 +6,10 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test check format bench clean
 
-demo: $(STAMP)  ## analyze a directed network and draw it
+demo: $(STAMP)  ## judge a directed network, then compare three methods on it
+	rm -rf demo
 	$(BIN)/digrad analyze multi-sub-ring -n 20 --figure demo/network.png
+	$(BIN)/digrad reproduce logistic --quick --out demo/logistic
 
 test: check  ## all checks and all tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal

@@ -20,7 +20,8 @@ from digrad.trace import METRICS, Curve, Key, Trace
 
 GROWING = ("accuracy",)  # the metrics that reach a target from below
 NAMES = ("run", "network", "algorithm")
-HEADS = {"by_mean": "steps, mean", "by_median": "steps, median seed"}
+HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
+STEPS = ("by_mean", "by_median")
 
 
 class Spread(NamedTuple):
@@ -35,10 +36,9 @@ class Spread(NamedTuple):
         >>> print(Spread(0.2000232, 8.58e-06), Spread(12.3456, 4.5), Spread(0.5, None))
         0.2000232 ± 8.6e-06 12.3 ± 4.5 0.5
         """
-        if self.std is None:
+        if self.std is None or not isfinite(self.std):
             return number(self.mean, 4)
-        share = self.std / abs(self.mean) if self.mean else 1.0
-        if not share > 1e-12:  # equal but for rounding
+        if not self.std > 1e-12 * abs(self.mean):  # equal but for rounding
             return f"{number(self.mean, 4)} ± 0"
         digits = floor(log10(abs(self.mean) or 1)) - floor(log10(self.std)) + 2
         return f"{number(self.mean, min(12, max(2, digits)))} ± {number(self.std, 2)}"
@@ -106,35 +106,32 @@ def _final(curve: Curve | None) -> Spread | None:
 
 def _reached(curve: Curve | None, sign: int, target: float) -> dict[str, Cell]:
     if curve is None:
-        return dict.fromkeys(HEADS)
+        return dict.fromkeys(STEPS)
     there = sign * np.vstack([curve.mean, curve.values]) <= sign * target  # NaN is not
     first = np.where(there.any(axis=1), curve.steps[there.argmax(axis=1)], inf)
     found = float(first[0]), float(np.median(first[1:]))
-    return {name: step if isfinite(step) else None for name, step in zip(HEADS, found, strict=True)}
+    return {name: step if isfinite(step) else None for name, step in zip(STEPS, found, strict=True)}
 
 
 def render(rows: Sequence[Row]) -> RenderableType:
-    """Lay rows out for a terminal; the runs are named if there are several."""
+    """Lay rows out for a terminal; one run is not named, and no divergence not counted."""
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
-    names = [name for name in (rows[0] if rows else {}) if name != "run" or _several(rows)]
+    shown = {"run": len({row["run"] for row in rows}) > 1}
+    shown |= {"diverged": any(row["diverged"] for row in rows)}
+    names = [name for name in (rows[0] if rows else {}) if shown.get(name, True)]
     for name in names:
-        head, label = HEADS.get(name, name.replace("_", " ")), name in NAMES
-        side: Literal["left", "right"] = "left" if label else "right"
-        out.add_column(head, justify=side, no_wrap=not label, overflow="fold")
+        side: Literal["left", "right"] = "left" if name in NAMES else "right"
+        out.add_column(HEADS.get(name, name.replace("_", " ")), justify=side, overflow="fold")
     for row in rows:
         out.add_row(*(Text(_text(row, name)) for name in names))  # labels are no markup
     return out
-
-
-def _several(rows: Sequence[Row]) -> bool:
-    return len({row["run"] for row in rows}) > 1
 
 
 def _text(row: Row, name: str) -> str:
     cell = row[name]
     if cell is None:
         lost = row["diverged"] == row["seeds"]
-        return "never" if name in HEADS else "diverged" if lost else "-"
+        return "never" if name in STEPS else "diverged" if lost else "-"
     return str(cell) if isinstance(cell, str | Spread) else number(cell)
 
 

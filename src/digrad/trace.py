@@ -220,7 +220,7 @@ def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> lis
         network, algorithm, size, seed, at = text
         key = Key(run, network, algorithm, float(size))
         places[text] = index.setdefault(Trial(key, int(seed), int(at) if at else None), len(index))
-    found = [[places[text] for text in texts], list(map(int, cells["step"]))]
+    found = [places[text] for text in texts], np.array([*map(int, cells["step"])], np.int64)
     values = ([float(text) if text else nan for text in cells[name]] for name in VALUES)
     return [np.array(column, np.float64) for column in (*found, *values)]
 

@@ -141,7 +141,7 @@ def _summary(
     rows = final_values(trace)
     if target is not None:
         rows = steps_to(trace, metric, target)
-    show(render(rows))
+    show(render(rows), width=160)
     if csv is not None:
         show(f"table: {to_csv(rows, csv)}")
 

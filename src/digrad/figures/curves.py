@@ -133,7 +133,7 @@ def _limits(lines: list[Line], log: bool) -> Floats:
     low, high = max(far.min(), near.min() - room), min(far.max(), near.max() + room)
     pad = 0.04 * (high - low) or 0.1
     ends = np.array([low - pad, high + pad])
-    return np.asarray(10 ** ends.clip(-300, 300) if log else ends)
+    return np.asarray(10 ** ends.clip(-250, 250) if log else ends)
 
 
 def _scaled(values: Floats, log: bool) -> Floats:
@@ -244,5 +244,6 @@ def _dress(axes: Axes, name: str | float, xlabel: str, ticks: int) -> None:
     long = axes.get_xlim()[1] > 2e4
     axes.xaxis.set_major_formatter(EngFormatter(sep="") if long else "{x:,.0f}")
     axes.tick_params(labelsize=7, which="both")
+    axes.yaxis.get_offset_text().set_size(7)
     axes.grid(color="#DDDDDD", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)

@@ -48,17 +48,27 @@ def naive(net: Network, seconds: float, full: bool) -> float:
     return steps / (time.perf_counter() - begin)
 
 
-def simulated(net: Network, seconds: float, trials: int, *, full: bool, compiled: bool) -> float:
+def simulated(
+    net: Network, seconds: float, trials: int, *, full: bool, compiled: bool, device: str = "cpu"
+) -> float:
     """Trial-steps per second of a Recursion, after its first steps."""
-    problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=None if full else 1)
+    batch = None if full else 1
+    problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=batch, device=device)
     runs = Trials(list(range(trials)), [0.01] * trials)
     torch.compiler.reset()
-    work = Recursion(PushPull(), Simulator(net), problem, runs, lambda t: 1.0, compiled)
+    engine = Simulator(net, device=device)
+    work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, compiled)
     moment = work.advance(work.start(), 64)
     begin, first, stretch = time.perf_counter(), moment.t, 16 if full else 256
     while time.perf_counter() - begin < seconds:
         moment = work.advance(moment, moment.t + stretch)
+        _wait(device)
     return (moment.t - first) * trials / (time.perf_counter() - begin)
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
 
 
 def sparse_cost(nodes: int, degree: int, dim: int = 1000) -> float:
@@ -91,6 +101,11 @@ def main() -> None:
                 how = "compiled" if compiled else "eager"
                 what = f"{trials} trial{'s' * (trials > 1)}, {how}, {threads} thread(s)"
                 print(f"{kind:16s} {what:30s} {rate:12,.0f} trial-steps/s  x {rate / base:.2f}")
+    if torch.cuda.is_available():
+        for trials, compiled in ((1, False), (36, False), (360, False), (36, True), (360, True)):
+            rate = simulated(net, seconds, trials, full=False, compiled=compiled, device="cuda")
+            how = "compiled" if compiled else "eager"
+            print(f"minibatch 1      {trials} trials, {how}, CUDA: {rate:,.0f} trial-steps/s")
     for nodes, degree in ((1000, 5), (1000, 10), (1000, 20), (2000, 10)):
         cost = sparse_cost(nodes, degree)
         print(f"n = {nodes}, {degree} links a node, p = 1000: {cost:.1f} ms a step")

@@ -220,7 +220,7 @@ def test_measuring_changes_nothing() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, moment.state, strict=True))
 
 
-def test_weigh_is_needed_for_nothing_else() -> None:
+def test_only_weighted_answers_depend_on_the_weights() -> None:
     """The plain mean does not depend on the network's weights, π_Rᵀ X does."""
     other = weigh(PULL)
     for name, same in (("sgp", True), ("push-pull", False)):

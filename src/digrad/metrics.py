@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Algorithm
+from digrad.algorithms.base import Algorithm, Needs
 from digrad.networks.network import Network
 from digrad.problems.base import Classifier, KnownOptimum, Problem
 from digrad.run import Moment
@@ -34,13 +34,14 @@ class Gauge:
     - ``consensus``: √((1/n) Σᵢ ‖xᵢ - xhat‖²);
     - ``tracking``: √((1/n) Σᵢ ‖yᵢ - π_C(i) Σⱼ yⱼ‖²), for methods that track;
     - ``accuracy``: share of all data classified rightly at xhat, where that means something;
-    - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together.
+    - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
+      as if every step sent what a later one does.
     """
 
     algorithm: Algorithm[Any]
     problem: Problem
     answer_weights: Tensor  # (nodes,): π_R or 1/n
-    tracker_weights: Tensor  # (nodes,): π_C
+    tracker_weights: Tensor  # (nodes,): π_C, or 1/n for trackers that are pulled
     messages_per_step: int
     bytes_per_step: int
     least: Tensor | None  # f*
@@ -59,7 +60,7 @@ class Gauge:
             algorithm,
             problem,
             root if algorithm.root_weighted else uniform,
-            torch.as_tensor(vectors.pi_C).to(start),
+            torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
             messages,
             numbers * start.element_size(),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,

@@ -111,13 +111,15 @@ def run(
     finished: list[tuple[list[tuple[str, str, float, int]], JobFile]] = []
     for job in work.jobs:
         with _threads(job):
-            for saved in _records(folder, job, stored):
+            for saved in _records(folder, job, stored, progress or _silent):
                 folder.save_job(job.index, saved)
                 folder.write_metrics([*finished, (job.labels, saved)])
-                if progress is not None:
-                    progress(job, saved.t)
         finished.append((job.labels, saved))
     return folder.path
+
+
+def _silent(job: Job, t: int) -> None:
+    """Report nothing."""
 
 
 @contextmanager
@@ -132,18 +134,25 @@ def _threads(job: Job) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _records(folder: RunFolder, job: Job, experiment: Experiment) -> Iterator[JobFile]:
+def _records(
+    folder: RunFolder, job: Job, experiment: Experiment, progress: Progress
+) -> Iterator[JobFile]:
     """Run a job from where it stands; yield what to store at each checkpoint and at the end."""
     saved = folder.job(job.index)
     if saved is not None and saved.done:
+        progress(job, saved.t)
         yield saved
         return
     book = _Book.open(job, saved)
-    last = monotonic()
+    last, every = monotonic(), experiment.record_every
     while book.moment.t < experiment.steps:
-        every = experiment.record_every
         stop = min(book.moment.t - book.moment.t % every + every, experiment.steps)
-        book = book.advanced(job, stop)
+        try:
+            book = book.advanced(job, stop)
+            progress(job, stop)
+        except KeyboardInterrupt:
+            yield book.file(job, done=False)
+            raise
         if monotonic() - last > CHECKPOINT_SECONDS and stop < experiment.steps:
             yield book.file(job, done=False)
             last = monotonic()

@@ -25,6 +25,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad import __version__
 from digrad.errors import DigradError, message
 from digrad.experiment import Experiment, load_experiment, to_table
 from digrad.metrics import METRICS
@@ -64,7 +65,7 @@ class RunFolder:
         depend on the machine stay what they were.
         """
         stored = self.path / "experiment.toml"
-        if not stored.exists():
+        if not os.path.exists(stored):  # no error either where no file can be
             if resume:
                 hint = "start it without --resume"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
@@ -79,7 +80,7 @@ class RunFolder:
     def begin(self, experiment: Experiment) -> None:
         """Write down what is run and where, unless that is done."""
         stored = self.path / "experiment.toml"
-        if not stored.exists():
+        if not os.path.exists(stored):
             machine = json.dumps(environment(), indent=1).encode()
             write_whole(self.path / "environment.json", machine)
             write_whole(stored, toml_text(to_table(experiment)).encode())
@@ -154,12 +155,16 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def environment() -> dict[str, str]:
     """Return the versions and the machine, for the record."""
-    names = ("digrad", "torch", "numpy", "scipy")
-    return {name: version(name) for name in names} | {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-    }
+    names = ("torch", "numpy", "scipy")
+    return (
+        {"digrad": __version__}
+        | {name: version(name) for name in names}
+        | {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processor": platform.machine(),
+        }
+    )
 
 
 def toml_text(table: Mapping[str, Any], prefix: str = "") -> str:

@@ -109,12 +109,16 @@ def _reached(curve: Curve | None, sign: int, target: float) -> dict[str, Cell]:
         return dict.fromkeys(STEPS)
     there = sign * np.vstack([curve.mean, curve.values]) <= sign * target  # NaN is not
     first = np.where(there.any(axis=1), curve.steps[there.argmax(axis=1)], inf)
-    found = float(first[0]), float(np.median(first[1:]))
-    return {name: step if isfinite(step) else None for name, step in zip(STEPS, found, strict=True)}
+    found = dict(zip(STEPS, (float(first[0]), float(np.median(first[1:]))), strict=True))
+    return {name: _whole(step) if isfinite(step) else None for name, step in found.items()}
+
+
+def _whole(step: float) -> float:
+    return int(step) if step.is_integer() else step  # the median of an even number may not be
 
 
 def render(rows: Sequence[Row]) -> RenderableType:
-    """Lay rows out for a terminal; one run is not named, and no divergence not counted."""
+    """Lay rows out for a terminal, without the run if all are of one, or divergence if none."""
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
     shown = {"run": len({row["run"] for row in rows}) > 1}
     shown |= {"diverged": any(row["diverged"] for row in rows)}

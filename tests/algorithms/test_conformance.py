@@ -10,22 +10,14 @@ import torch
 
 from digrad.algorithms import ALGORITHMS, Needs, Traffic
 from digrad.theory import perron
-from mixers import (
-    NETWORKS,
-    SUITABLE,
-    Counted,
-    Dense,
-    Quadratics,
-    common_start,
-    decaying,
-    states,
-)
+from mixers import NETWORKS, SUITABLE, Counted, Dense, Quadratics, common_start, decaying, states
 
 TRACKING = {
     *("push-pull", "push-pull-original", "ab", "ab-cta", "sab", "dsgt", "btpp", "stpp"),
     *("push-diging", "add-opt", "push-diging-atc", "sonata", "mg-push-diging"),
 }
 INEXACT = {"sgp", "gradient-push", "dsgd", "diffusion"}
+PUSH_PULL = {"push-pull", "push-pull-original", "ab", "ab-cta", "sab", "btpp", "stpp"}
 everywhere = pytest.mark.parametrize(("name", "network"), SUITABLE)
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -146,6 +138,19 @@ def test_trackers_sum_to_the_gradients(name, network):
             close(tracker.sum(-2), quadratics.torch(t, algorithm.point(made[t])).sum(-2))
 
 
+TRACKED = [(a, k) for a, k in SUITABLE if a in TRACKING]
+
+
+@pytest.mark.parametrize(("name", "network"), TRACKED)
+def test_trackers_settle(name, network):
+    """Under fixed gradients each node ends up with its share π_C[i] of their sum."""
+    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
+    g = Quadratics.draw(net.n).torch(0, common_start(net.n))
+    made = states(algorithm, Dense(net), lambda t, x: g, common_start(net.n), lambda t: 0.01, 150)
+    share = np.full(net.n, 1 / net.n) if name == "dsgt" else perron(net).pi_C
+    close(algorithm.tracker(made[-1]), torch.from_numpy(share)[:, None] * g.sum(-2), 1e-9)
+
+
 @everywhere
 def test_uses_what_it_declares(name, network):
     """Verbs it did not declare raise; those it declared are used; the traffic is as declared."""
@@ -175,8 +180,11 @@ def test_keeps_as_many_vectors_as_it_declares(name, network):
 
 
 @every_algorithm
-def test_samples(name):
-    assert ALGORITHMS[name]().samples == (4 if name == "mg-push-diging" else 1)
+def test_what_else_it_declares(name):
+    algorithm = ALGORITHMS[name]()
+    assert algorithm.samples == (4 if name == "mg-push-diging" else 1)
+    assert algorithm.moves_by_n_pi == (name in PUSH_PULL)
+    assert algorithm.root_weighted == (name in PUSH_PULL | {"diffusion"})
 
 
 HARD = ["own-weights", "common-root", "doubly-R-only", "symmetric-R-only", "lazy-ring"]

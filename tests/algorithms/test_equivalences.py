@@ -175,10 +175,13 @@ def test_diffusion_in_the_other_order():
     """Φ = RX, X⁺ = Φ - γG(Φ): gradients at the same points, the same answer."""
     net, quadratics = NETWORKS["common-root"], Quadratics.draw(6)
     R, X, pi_R = net.R.toarray(), common_start(6).numpy(), perron(net).pi_R
-    for t, mine in enumerate(points(Diffusion(), net)):
+    cta = Diffusion("cta")
+    for t, (atc, state) in enumerate(zip(points(Diffusion(), net), run(cta, net), strict=True)):
         Phi = R @ X
-        same(mine, torch.from_numpy(Phi))
-        np.testing.assert_allclose(pi_R @ mine.numpy(), pi_R @ X, atol=1e-12)
+        same(atc, torch.from_numpy(Phi))
+        same(cta.point(state), torch.from_numpy(Phi))
+        same(cta.center(state), torch.from_numpy(X))
+        np.testing.assert_allclose(pi_R @ atc.numpy(), pi_R @ X, atol=1e-12)
         X = Phi - decaying(t) * quadratics.numpy(t, Phi)
 
 

@@ -46,7 +46,7 @@ def test_who_accepts_which_network():
     assert accepts("binary-tree") == accepts("two-trees") == ANY | TREES
 
 
-@pytest.mark.parametrize("name", PUSH_SUM)
+@pytest.mark.parametrize("name", sorted(PUSH_SUM))
 def test_push_sum_needs_a_strongly_connected_push_graph(name):
     said = refusal(name, NETWORKS["common-root"])
     who = ALGORITHMS[name].__name__
@@ -87,7 +87,7 @@ def test_push_sum_weights_do_vanish_without_strong_connection():
     assert made[-1].w.min() < 1e-12
 
 
-@pytest.mark.parametrize("name", DOUBLY - SYMMETRIC)
+@pytest.mark.parametrize("name", sorted(DOUBLY - SYMMETRIC))
 def test_column_sums(name):
     said = refusal(name, NETWORKS["star"])
     sums = NETWORKS["star"].R.toarray().sum(axis=0)
@@ -101,7 +101,7 @@ def test_column_sums_that_cannot_be_mended():
     assert "hint: use push-pull, which needs only a" in refusal("dsgd", NETWORKS["common-root"])
 
 
-@pytest.mark.parametrize("name", SYMMETRIC)
+@pytest.mark.parametrize("name", sorted(SYMMETRIC))
 def test_symmetry(name):
     said = refusal(name, NETWORKS["exponential"])
     assert "needs symmetric weights, but R[" in said
@@ -113,7 +113,7 @@ def test_symmetry(name):
     check(ALGORITHMS[name](), weigh(both_ways.pull_graph, "metropolis"))
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", sorted(TREES))
 def test_trees(name):
     said = refusal(name, NETWORKS["digraph"])
     assert "zero-one weights on two spanning trees with a common root, but R[0, 0] = 0.3" in said

@@ -127,7 +127,10 @@ def test_one_node_without_links_is_a_graph():
 def test_a_graph_without_a_whole_number_of_nodes_is_refused(n):
     with pytest.raises(NetworkError) as error:
         Digraph(n, [])
-    assert str(error.value) == f"a graph needs a whole number of nodes, at least one, got n = {n}\n  hint: n >= 1"
+    assert (
+        str(error.value)
+        == f"a graph needs a whole number of nodes, at least one, got n = {n}\n  hint: n >= 1"
+    )
 
 
 @pytest.mark.parametrize("edge", [(0, 3), (-1, 2)])

@@ -5,8 +5,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
-from strategies import no_common_root, periodic, reachability
-from theory.brute_force import any_networks, exact
 
 from digrad.errors import NetworkError
 from digrad.networks import (
@@ -26,6 +24,8 @@ from digrad.networks import (
 )
 from digrad.theory import constants, decay_certificate, perron, root_eigenvector
 from digrad.theory.series import spectral_norm
+from strategies import no_common_root, periodic, reachability
+from theory.brute_force import any_networks, exact
 
 NAMED = [
     weigh(directed_ring(6)),

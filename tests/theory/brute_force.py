@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from strategies import stochastic_networks
 
 from digrad.networks import Digraph, Network
 from digrad.theory.bracket import Bracket
+from strategies import stochastic_networks
 
 Rational = NDArray[np.object_]  # entries are Fractions
 Long = NDArray[np.longdouble]

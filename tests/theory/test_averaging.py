@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
-from theory.brute_force import any_networks, exact, inside, long_sums, mixing_time
 
 from digrad.networks import build, erdos_renyi, multi_sub_ring, path, star, weigh
 from digrad.theory import averaging
 from digrad.theory.averaging import Doeblin, averages, averaging_sums, doeblin
 from digrad.theory.constants import constants
 from digrad.theory.eigenvectors import perron
+from theory.brute_force import any_networks, exact, inside, long_sums, mixing_time
 
 module = import_module("digrad.theory.constants")  # the package exports a function of that name
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from scipy.sparse import csr_array
-from theory.brute_force import any_networks
 
 from digrad.networks import (
     Network,
@@ -20,6 +19,7 @@ from digrad.networks import (
 from digrad.theory import certificates
 from digrad.theory.certificates import decay_certificate, digraph_metrics
 from digrad.theory.eigenvectors import perron
+from theory.brute_force import any_networks
 
 
 def sides(net: Network) -> list[tuple[csr_array, np.ndarray]]:

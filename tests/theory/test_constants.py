@@ -7,19 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from theory.brute_force import (
-    NAMES,
-    any_networks,
-    averaging,
-    definition_sums,
-    exact,
-    exact_squares,
-    inside,
-    long_sums,
-    mixing_time,
-    uniform,
-    weights,
-)
 
 from digrad.networks import (
     Network,
@@ -34,6 +21,19 @@ from digrad.networks import (
     weigh,
 )
 from digrad.theory.constants import constants
+from theory.brute_force import (
+    NAMES,
+    any_networks,
+    averaging,
+    definition_sums,
+    exact,
+    exact_squares,
+    inside,
+    long_sums,
+    mixing_time,
+    uniform,
+    weights,
+)
 
 module = import_module("digrad.theory.constants")  # the package exports a function of that name
 

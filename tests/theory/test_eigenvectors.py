@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from scipy.sparse import csr_array, diags_array
-from strategies import common_root_pairs
-from theory.brute_force import any_networks, averaging, exact, root_vector
 
 from digrad.networks import Network, binary_tree, erdos_renyi, grid, path, star, weigh
 from digrad.theory import eigenvectors
 from digrad.theory.eigenvectors import is_uniform, perron, root_eigenvector
+from strategies import common_root_pairs
+from theory.brute_force import any_networks, averaging, exact, root_vector
 
 ULP = np.finfo(float).eps
 

@@ -6,7 +6,6 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from theory.brute_force import Weights, exact, identity, inside, long_sums
 
 from digrad.networks import (
     Network,
@@ -25,6 +24,7 @@ from digrad.networks import (
 )
 from digrad.theory.constants import constants
 from digrad.theory.modes import matrix_sums, normal_modes
+from theory.brute_force import Weights, exact, identity, inside, long_sums
 
 module = import_module("digrad.theory.constants")  # the package exports a function of that name
 NAMES = ("N5", "N6", "N7", "N8")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory.brute_force import inside, long_norm
 
 from digrad.networks import multi_sub_ring, path, weigh
 from digrad.theory import series
@@ -19,6 +18,7 @@ from digrad.theory.series import (
     spectral_norm,
     spectral_norms,
 )
+from theory.brute_force import inside, long_norm
 
 TERMS = [Summand(0), Summand(0, power=2), Summand(1, weight=1), Summand(1, power=2)]
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from theory.brute_force import tree_pairs
 
 from digrad.networks import (
     Network,
@@ -18,6 +17,7 @@ from digrad.networks import (
 )
 from digrad.theory import tree_rule
 from digrad.theory.tree_rule import is_tree_pair, noise_arrives_first, push_depths
+from theory.brute_force import tree_pairs
 
 TRACKERS = ("atc", "cta")
 

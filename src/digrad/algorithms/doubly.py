@@ -20,6 +20,13 @@ class ModelState(NamedTuple):
     x: Tensor  # models, (..., nodes, dim)
 
 
+class DiffusionState(NamedTuple):
+    """State of diffusion, each of shape (..., nodes, dim)."""
+
+    x: Tensor  # models
+    phi: Tensor | None = None  # RX, where gradients are taken; none in the form atc
+
+
 class ExtraState(NamedTuple):
     """State of EXTRA, each of shape (..., nodes, dim)."""
 
@@ -106,9 +113,10 @@ class Diffusion(_Family):
     γπ_Rᵀ G: it goes towards the Pareto point that minimises Σᵢ π_R[i] fᵢ, not the mean of
     the fᵢ.
 
-    The order combine-then-adapt, Φ = RX, X⁺ = Φ - γG(Φ), is the same method seen half a step
-    earlier: from a common start it takes the same gradients at the same points, Φ being the
-    X above, and π_Rᵀ Φ = π_Rᵀ X. Hence there is no form to choose.
+    Args:
+        form: ``atc`` as above; ``cta`` for Φ = RX, X⁺ = Φ - γG(Φ), gradients at Φ. From a
+            common start both take the same gradients at the same points and have the same
+            π_Rᵀ X; they differ in each node's own answer, which ``cta`` reads before mixing.
 
     References:
         Chen & Sayed, Diffusion Adaptation Strategies for Distributed Optimization and
@@ -120,11 +128,21 @@ class Diffusion(_Family):
     memory: ClassVar[int] = 1
     root_weighted: ClassVar[bool] = True
 
-    def init(self, x: Tensor) -> ModelState:
-        return ModelState(x)
+    form: Form = "atc"
 
-    def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
-        return ModelState(net.pull(s.x - lr * g))
+    def __post_init__(self) -> None:
+        lookup(FORMS, self.form, "form")
+
+    def init(self, x: Tensor) -> DiffusionState:
+        return DiffusionState(x, x if self.form == "cta" else None)
+
+    def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: float | Tensor) -> DiffusionState:
+        x = self.point(s) - lr * g
+        mixed = net.pull(x)
+        return DiffusionState(x, mixed) if self.form == "cta" else DiffusionState(mixed)
+
+    def point(self, s: DiffusionState) -> Tensor:  # type: ignore[override]  # Φ exists here only
+        return s.x if s.phi is None else s.phi
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ def plot(
 
     target = out or folders[0] / f"{metric}.png"
     check_figure(target)
-    figure = draw_curves(Trace.read(*folders), metric, x=x, log=not linear, title=title)
+    figure = draw_curves(
+        Trace.read(*folders), metric, x=x, log=False if linear else None, title=title
+    )
     show(f"figure: {save_figure(figure, target)}")
 
 

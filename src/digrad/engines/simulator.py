@@ -70,8 +70,9 @@ class _Weights:
 
 def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:
     with warnings.catch_warnings():
-        # PyTorch calls its CSR tensors a beta feature; a product with one is all we ask.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        # PyTorch calls its CSR tensors a beta feature; a product with one is all we ask, and
+        # the invariants are checked.
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(
             torch.from_numpy(W.indptr.astype(np.int64)),
             torch.from_numpy(W.indices.astype(np.int64)),

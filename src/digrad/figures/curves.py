@@ -7,14 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.errors import ParameterError, lookup, message
 from digrad.figures.arrows import WIDTH
 from digrad.figures.drawing import COLOURS, INK
 from digrad.trace import Curve, Floats, Key, Trace
 
-# Solid, dashed, dotted and so on, in units of the line's width.
 DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (8, 1.5, 3, 1.5)))
 MARKERS = "osD^v<>ph"  # no crosses: these are for divergence
 MARKS = 6  # on a line, so that the algorithms differ in grey as well
@@ -144,8 +143,8 @@ def _scaled(values: Floats, log: bool) -> Floats:
 def _look(style: Style) -> dict[str, Any]:
     hue, dash, _ = style
     line = {"color": COLOURS[hue % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
-    mark = {"marker": MARKERS[hue % len(MARKERS)], "markeredgecolor": "white"}
-    return line | mark | {"linewidth": 1.1, "markersize": 3.8, "markeredgewidth": 0.4}
+    mark = {"marker": MARKERS[hue % len(MARKERS)], "markeredgecolor": "white", "markersize": 3.8}
+    return line | mark | {"linewidth": 1.1, "markeredgewidth": 0.4, "zorder": 3 - 0.01 * hue}
 
 
 def _draw(axes: Axes, line: Line, style: Style) -> None:
@@ -156,8 +155,7 @@ def _draw(axes: Axes, line: Line, style: Style) -> None:
     there = np.flatnonzero(~np.isnan(line.mean))
     # Markers are even along x, at other places for each colour.
     even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style[0]) % 1) / MARKS
-    near = np.searchsorted(line.x[there], even)
-    marked = there[near[near < len(there)]].tolist()
+    marked = [int(there[k]) for k in np.searchsorted(line.x[there], even) if k < len(there)]
     axes.plot(line.x, line.mean, **look, label=style[2], markevery=marked)
     if not np.isnan(line.rest).all():
         axes.plot(line.x, line.rest, **look | {"linewidth": 0.6, "marker": ""}, label="rest")
@@ -230,20 +228,22 @@ def _ncols(handles: list[Line2D], wide: float) -> int:
     lengths = [len(str(handle.get_label())) for handle in handles]
     block = len(handles) / len({handle.get_marker() for handle in handles})
     splits = {ncols: np.array_split(lengths, ncols) for ncols in range(1, len(handles) + 1)}
-    widths = {n: sum(40 + 3.6 * max(part) for part in split) for n, split in splits.items()}
-    fits = [n for n, width in widths.items() if n == 1 or width <= wide]
+    fits = [n for n, s in splits.items() if n == 1 or sum(40 + 3.6 * max(p) for p in s) <= wide]
     tidy = max(n for n in fits if n == 1 or len(handles) / n % block == 0)
     return tidy if 2 * tidy >= max(fits) else max(fits)
 
 
 def _dress(axes: Axes, name: str | float, xlabel: str, ticks: int) -> None:
-    text = name if isinstance(name, str) else f"γ = {name:g}"
-    axes.set_title(text, size=8, pad=5, parse_math=False)
+    axes.set_title(name if isinstance(name, str) else f"γ = {name:g}", size=8, parse_math=False)
     axes.set_xlabel(xlabel, size=8, labelpad=2)
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 2.5, 5, 10]))
     long = axes.get_xlim()[1] > 2e4
     axes.xaxis.set_major_formatter(EngFormatter(sep="") if long else "{x:,.0f}")
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log" and 1e-3 < low < high < min(1e4, 30 * low):  # no powers of ten
+        ticks_at = LogLocator(subs=(2, 3, 5) if high > 8 * low else range(2, 10))
+        axes.yaxis.set(minor_locator=ticks_at, major_formatter="{x:g}", minor_formatter="{x:g}")
     axes.tick_params(labelsize=7, which="both")
-    axes.yaxis.get_offset_text().set_size(7)
+    axes.yaxis.get_offset_text().set_fontsize(7)
     axes.grid(color="#DDDDDD", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)

@@ -72,8 +72,8 @@ def digraph_metrics(A: csr_array, pi: Vector) -> DigraphMetrics | None:
     For a column-stochastic C pass Cᵀ: its π-weighted norm is the same number.
 
     References:
-        Liang, Huang, Yuan, Towards Better Understanding the Influence of Directed
-        Networks on Decentralized Stochastic Optimization, 2023.
+        Liang, Huang, Xin, Yuan, Understanding the Influence of Digraphs on Decentralized
+        Optimization: Effective Metrics, Lower Bound, and Optimal Algorithm, 2023.
     """
     if pi.min() <= 0:
         return None

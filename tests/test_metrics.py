@@ -147,6 +147,13 @@ def test_tracking_is_the_distance_to_the_settled_trackers(name: str) -> None:
     assert min(naive) > 1e-3
 
 
+def test_pulled_trackers_settle_evenly() -> None:
+    """DSGT pulls them over R, so what they settle to has nothing to do with C."""
+    gauge, moment = after(ALGORITHMS["dsgt"](), quadratic(), Network(TWO_WAY.R, NET.C))
+    naive = [np.sqrt(np.mean(np.sum((Y - Y.mean(0)) ** 2, axis=1))) for Y in moment.state.y.numpy()]
+    close(gauge.read(moment)["tracking"], naive)
+
+
 def test_before_the_first_step() -> None:
     problem = quadratic()
     gauge, moment = after(ALGORITHMS["push-pull"](), problem, t=0)

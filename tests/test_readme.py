@@ -21,6 +21,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 READ_ONLY = {"sh", "text", "toml", "json", "bibtex", "mermaid"}  # shown, not run
+COLOURS = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # would force them on what is no terminal
 FENCE = re.compile(r"^ *(`{3,}|~{3,}) *([^`\s]*)")
 
 
@@ -92,7 +93,7 @@ def run_console(block: Block, folder: Path) -> None:
             re.sub(r"(^|[|;&] *)digrad\b", rf"\1{python}", command.text),
             shell=True,
             cwd=folder,
-            env={**os.environ, "COLUMNS": "110", "OPENBLAS_NUM_THREADS": "1"},
+            env={k: v for k, v in os.environ.items() if k not in COLOURS} | {"COLUMNS": "110"},
             capture_output=True,
             encoding="utf-8",
             timeout=120,

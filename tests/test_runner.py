@@ -85,7 +85,8 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     jobs = [f"jobs/{k:03d}.npz" for k in range(4)]
     assert sorted(content(out)) == ["environment.json", "experiment.toml", *jobs, "metrics.csv"]
     assert load_experiment(out / "experiment.toml") == SMALL
-    assert json.loads((out / "environment.json").read_text())["torch"] == torch.__version__
+    versions = json.loads((out / "environment.json").read_text())
+    assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
     with (out / "metrics.csv").open(newline="") as file:
         assert tuple(next(csv.reader(file))) == COLUMNS
     order = [tuple(row[k] for k in COLUMNS[:5]) for row in rows(out)]
@@ -188,7 +189,7 @@ def test_step_sizes_are_scaled_as_documented() -> None:
     assert abs(n_pi - 1) > 0.1
     assert used() == [pytest.approx([0.5 / n_pi, 1 / n_pi]), [0.5, 1.0]]
     assert used(scale_by_n_pi=False) == [[0.5, 1.0], [0.5, 1.0]]
-    given = {"L": 2.0, "sigma": 0.5, "delta_f": 3.0}
+    given = {"L": 2.0, "sigma": 1e6, "delta_f": 3.0}  # so much noise that T counts
     gamma = gamma_theorem(constants(net), Setting(**given, T=20))
     for scaled in (True, False):
         got = used(schedule=KindSpec("theorem", given), scale_by_n_pi=scaled)

@@ -163,7 +163,8 @@ def test_derived_constants_follow_their_formulas(net):
     for key, value in naive(c).items():
         bracket = getattr(c, key)
         assert bracket.low * (1 - 1e-12) <= value <= bracket.high * (1 + 1e-12) + 1e-300
-        assert bracket.relative_width <= 1e-8  # up to four factors of width 1e-9
+        # Up to four factors of width 1e-9; zero to rounding has no relative width.
+        assert bracket.relative_width <= 1e-8 or bracket.high <= 1e-13
 
 
 def test_p5_is_finite_when_n5_vanishes():
@@ -172,7 +173,7 @@ def test_p5_is_finite_when_n5_vanishes():
     # W² = J but W ≠ J: N5 = 0, N6 = ‖W - J‖² = 1, the paper's 1/0.
     W = np.kron(np.ones((2, 1)), np.kron(np.eye(2), np.ones((1, 2)))) / 2
     c = constants(Network(W, W))
-    assert c["N5"].high <= 1e-15
+    assert c["N5"].high <= 1e-14
     assert c["N6"].value == pytest.approx(1.0, rel=1e-12)
     assert c.P5.value == pytest.approx(1.0, rel=1e-12)
 
@@ -219,7 +220,6 @@ def test_a_bracket_wider_than_asked_for_says_why():
     assert all(c[key].low <= narrow[key].high <= c[key].high for key in NAMES)
 
 
-@pytest.mark.xfail(reason="_cut goes between 1e-17 and 0: Z is 1e15, the split is wrong")
 def test_networks_with_many_zero_eigenvalues_are_summed_truly():
     pull = [[0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0]]
     pull += [[0, 1, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 1, 0, 0, 0]]
@@ -229,7 +229,6 @@ def test_networks_with_many_zero_eigenvalues_are_summed_truly():
     assert all(inside(c[key], truth[key]) for key in NAMES)
 
 
-@pytest.mark.xfail(reason="_split leaves no fast modes, and dtrsyl refuses", raises=ValueError)
 def test_networks_with_many_zero_eigenvalues_are_summed_at_all():
     pull = [[1, 0, 0, 1, 0], [0, 0, 1, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]
     push = [[2, 1, 0, 0, 0], [2, 0, 1, 1, 1], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0]]
@@ -238,7 +237,6 @@ def test_networks_with_many_zero_eigenvalues_are_summed_at_all():
     assert all(inside(c[key], truth[key]) for key in NAMES)
 
 
-@pytest.mark.xfail(reason="the error allowed is relative to a sum that is all rounding")
 def test_sums_that_vanish_hold_zero():
     for row in ([1, 2, 4], [7, 6, 5], [3, 1, 6]):
         R = averaging(np.array([row] * 3))  # rank one: R̃ = 0, so N3 = .. = N8 = 0

@@ -76,7 +76,7 @@ def averaging_sums(
     Stops early, with a bracket that is wide but true, after ``effort`` times the usual work.
     """
     n = A.shape[0]
-    most = int(min(MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1)) * max(effort, 1.0))
+    most = max(1, int(min(MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1)) * max(effort, 1.0)))
     totals = np.zeros(4)
     mixing = doeblin(A, pi, most)
     sequence = averages(A, u, float(pi @ u))
@@ -93,7 +93,7 @@ def averaging_sums(
     time = min(float(t), 1 / EPS)
     error = 16 * EPS * time * totals
     low, high = np.maximum(totals - error, 0), totals + error + rests
-    return AveragingSums(*(Bracket(a, b) for a, b in zip(low, high, strict=True)))
+    return AveragingSums(*(Bracket(float(a), float(b)) for a, b in zip(low, high, strict=True)))
 
 
 def _rests(mixing: Doeblin, v: Vector, n: int, t: int) -> NDArray[np.float64]:

@@ -82,7 +82,7 @@ class DoublyStochasticCase:
             start=s.L * s.delta_f / (third * steps),
             tracking=(sqrt(self.n) * s.delta_f * s.L / (gap**2 * s.sigma * steps)) ** 2
             if s.sigma
-            else float("inf"),
+            else 0.0,
             initial=s.F0 / (initial * steps),
         )
 
@@ -103,7 +103,9 @@ def doubly_stochastic_case(net: Network) -> DoublyStochasticCase | None:
     W = net.R.toarray()
     if _differ(net.R, csr_array(net.R.T)):
         lam = spectral_norm(W - 1 / n)
-        return DoublyStochasticCase("doubly stochastic", n, lam, None) if lam < 1 else None
+        return (
+            DoublyStochasticCase("doubly stochastic", n, lam, None) if lam < 1 - 64 * EPS else None
+        )
     values = np.linalg.eigvalsh(W)[:-1] if n > 1 else np.zeros(1)
     lam, smallest = float(np.abs(values).max()), float(values[0])
     semidefinite = smallest >= -8 * EPS * np.sqrt(n)

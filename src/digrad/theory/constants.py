@@ -19,6 +19,7 @@ MATRIX_N = 1500  # above it, N5..N8 would need more work than a minute or two
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
 EXACT_ZERO = Bracket(0.0, 0.0)
 UNKNOWN = Bracket(0.0, inf)
+ZERO = 1e-13  # a constant below it is zero to rounding, and its relative width means nothing
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def constants(
     notes = {
         name: _note(name, bracket, net.n)
         for name, bracket in values.items()
-        if bracket.relative_width > max(rtol, 1e-9)
+        if bracket.relative_width > max(rtol, 1e-9) and bracket.high > ZERO
     }
     return Constants(net.n, p.pi, values, noise_arrives_first(net, tree_rule), notes)
 

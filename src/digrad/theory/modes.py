@@ -6,7 +6,7 @@ symmetric and circulant weights: rings, tori, hypercubes, exponential graphs, Eq
 Metropolis weights on any graph.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,12 @@ class Modes(NamedTuple):
 
     @property
     def log_radii(self) -> Real:
-        """The logarithm of |λ|."""
+        """The logarithm of |λ|, from 1 - λ where that has more digits and from λ elsewhere."""
+        radius = np.abs(1 - self.gaps)
+        radius = np.where(radius < 8 * EPS, 0.0, radius)  # a zero eigenvalue, to rounding
         with np.errstate(divide="ignore"):
-            return 0.5 * np.log1p(np.maximum(np.abs(self.gaps) ** 2 - 2 * self.gaps.real, -1.0))
+            near = np.log1p(np.maximum(np.abs(self.gaps) ** 2 - 2 * self.gaps.real, -0.9)) / 2
+            return np.where(radius < 0.5, np.log(radius), near)
 
 
 def normal_modes(net: Network) -> Modes | None:
@@ -46,14 +49,30 @@ def normal_modes(net: Network) -> Modes | None:
         return None
     dense = W.toarray()
     _, X = np.linalg.eigh(dense) if _equal(W, Wt) else np.linalg.eig(dense)
-    # Rayleigh quotients of I - W: for normal W their error is the square of that of X, and
-    # small gaps come out with small relative error, which eigenvalues near 1 would not have.
-    images = X - W @ X
-    gaps = np.einsum("ij,ij->j", X.conj(), images) / np.einsum("ij,ij->j", X.conj(), X)
+    gaps = _gaps(W, X)
     gaps = np.delete(gaps, np.argmin(np.abs(gaps))).astype(np.complex128)
     gaps = gaps[gaps.imag >= 0]  # a conjugate pair has the same moduli
     modes = Modes(gaps, transposed)
     return modes._replace(gaps=gaps[np.argsort(-modes.log_radii, kind="stable")])
+
+
+def _gaps(W: csr_array, X: NDArray[Any]) -> NDArray[np.complex128]:
+    """Return the Rayleigh quotients of I - W, link by link.
+
+    For normal W their error is the square of that of X. For doubly stochastic W the real
+    part is ½ Σ wᵢⱼ|xᵢ - xⱼ|²/‖x‖², a sum without cancellation, so that small gaps keep all
+    their digits; the imaginary part is Σ wᵢⱼ Im(x̄ᵢ(xᵢ - xⱼ))/‖x‖².
+    """
+    entries = W.tocoo()
+    (i, j), w = entries.coords, entries.data
+    gaps = np.zeros(X.shape[1], dtype=np.complex128)
+    width = max(1, BATCH // len(w))
+    for k in range(0, X.shape[1], width):
+        x = X[:, k : k + width]
+        apart = x[i] - x[j]
+        turned = w @ (x[i].conj() * apart).imag if np.iscomplexobj(X) else 0.0
+        gaps[k : k + width] = (w @ np.abs(apart) ** 2 / 2 + 1j * turned) / (np.abs(x) ** 2).sum(0)
+    return gaps
 
 
 def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bracket]:
@@ -79,7 +98,9 @@ def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bra
         if alive < len(logs):
             dropped += _rest(float(logs[alive]), t)
             logs = logs[:alive]
-    error = 256 * EPS * totals
+    # An eigenvalue is known to about EPS, whatever its size: small ones have fewer digits.
+    largest = float(np.exp(modes.log_radii[0])) if len(modes.gaps) else 1.0
+    error = (256 + 32 / max(largest, EPS)) * EPS * totals
     low, high = np.maximum(totals - error, 0.0), totals + error + dropped
     names = ("N5", "N6", "N7", "N8")
     return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}

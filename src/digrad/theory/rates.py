@@ -6,6 +6,8 @@ from math import ceil, inf, sqrt
 from digrad.errors import ParameterError, message
 from digrad.theory.constants import Constants
 
+SMALLEST, LARGEST = 1e-30, 1e30
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -18,14 +20,16 @@ class Setting:
     T: int = 10_000  # number of steps
 
     def __post_init__(self) -> None:
-        ranges = {"L": self.L > 0, "sigma": self.sigma >= 0, "delta_f": self.delta_f > 0}
-        ranges |= {"F0": self.F0 >= 0, "T": self.T >= 0}
-        for name, fine in ranges.items():
-            value = asdict(self)[name]
-            if not fine or not value < inf:
-                least = "at least 0" if name in ("sigma", "F0", "T") else "above 0"
+        """Refuse numbers that no problem has and no float formula survives."""
+        for name, value in asdict(self).items():
+            may_vanish = name in ("sigma", "F0", "T")
+            if not (SMALLEST <= value <= LARGEST or (may_vanish and value == 0)):
+                least = "0 or " if may_vanish else ""
                 raise ParameterError(
-                    message(f"{name} must be a finite number {least}, got {value}")
+                    message(
+                        f"{name} must be {least}a number from {SMALLEST:g} to {LARGEST:g}, "
+                        f"got {value:g}"
+                    )
                 )
 
 
@@ -89,7 +93,8 @@ def rate(c: Constants, s: Setting) -> Terms:
         sampling=sqrt(c.speedup_ratio.high * s.delta_f * s.sigma**2 * s.L / (c.n * steps)),
         disagreement=cubic ** (1 / 3) / n_pi / steps ** (2 / 3),
         start=sqrt(largest) * s.L * s.delta_f / n_pi / steps,
-        tracking=_times(feedback, _over(s.delta_f * s.L, s.sigma * steps) ** 2),
+        # Without noise nothing is fed back (E-13).
+        tracking=_times(feedback, (s.delta_f * s.L / (s.sigma * steps)) ** 2) if s.sigma else 0.0,
         initial=_times(s.F0 / (n_pi * steps), c.P5.high),
     )
 

@@ -20,6 +20,7 @@ Matrix = NDArray[np.float64]
 
 MOST_WORK = 3e12  # floating-point operations spent on one group of sums: a minute or two
 BATCH = 4_000_000  # numbers held at once while a stretch of terms is evaluated
+LARGEST_COUPLING = 1e4  # ‖Z‖ from which splitting modes would cost more digits than it saves terms
 EPS = float(np.finfo(float).eps)
 
 
@@ -157,6 +158,7 @@ def norm_sums(
     [Bracket(1, 1)]
     """
     orbit = _Orbit.start(H, L, factors)
+    rounding = _rounding(orbit, terms, time)
     totals, dropped = np.zeros(len(terms)), np.zeros(len(terms))
     t, spent, next_split = 0, 0.0, 32
     while True:
@@ -172,11 +174,32 @@ def norm_sums(
             if (_change(terms, totals, dropped + more) <= 0.25 * rtol * totals).all():
                 orbit, dropped = slow, dropped + more
             next_split = t + max(16, t // 4)
-    error += 16 * EPS * time * np.array([s.power * (1 + s.weight) for s in terms]) * totals
+    # A sum of exact zeros has no rounding error.
+    absolute = np.where(totals > 0, rounding.absolute, 0.0)
+    error += rounding.relative * totals + _change(terms, totals, absolute)
     return [
-        Bracket(max(low, 0.0), high)
+        Bracket(max(float(low), 0.0), float(high))
         for low, high in zip(totals - error, totals + error + rests, strict=True)
     ]
+
+
+class _Rounding(NamedTuple):
+    relative: Matrix  # to each sum
+    absolute: Matrix  # to each sum's terms, in the ℓᵖ norm
+
+
+def _rounding(orbit: _Orbit, terms: Sequence[Summand], time: float) -> _Rounding:
+    """Allow for rounding, to first order: one step's error lives on for the mixing time.
+
+    Powers that grow before they decay amplify it further; the bound on Σ‖Lˢ‖ tells.
+    """
+    grown = min(orbit.decay.norms, 1e6 * time)
+    amplified = EPS * max(16 * time, 4 * float(np.sqrt(time * grown)))
+    size = norm_bound(orbit.H)
+    return _Rounding(
+        np.array([amplified * s.power * (1 + s.weight) for s in terms]),
+        np.array([16 * EPS * size * orbit.sizes[s.factor] for s in terms]),
+    )
 
 
 def _span(orbit: _Orbit, t: int) -> int:
@@ -222,16 +245,21 @@ def _split(orbit: _Orbit, terms: Sequence[Summand], t: int, rtol: float) -> tupl
 
     With L = Xₛ Lₛ Yₛᵀ + X_f L_f Y_fᵀ (slow and fast eigenvalues),
     H Lˢ K = (H Xₛ) Lₛˢ (Yₛᵀ K) + (H X_f) L_fˢ (Y_fᵀ K): the last part is bounded by
-    ‖H X_f‖ ‖L_fˢ‖ ‖Y_fᵀ K‖ with H as it is *now*, so an inaccurate splitting shows in the
-    bound and is refused.
+    ‖H X_f‖ ‖L_fˢ‖ ‖Y_fᵀ K‖ with H as it is *now*. A splitting that would amplify rounding
+    errors is not made.
     """
+    unchanged = orbit, np.zeros(len(terms))
     cut = _cut(orbit.L, t, rtol)
     if cut is None:
-        return orbit, np.zeros(len(terms))
+        return unchanged
     T, U, r = schur(orbit.L, sort=lambda re, im=0.0: bool(abs(re + 1j * im) > cut))
+    if not 0 < r < len(T):
+        return unchanged
     slow, fast, Us, Uf = T[:r, :r], T[r:, r:], U[:, :r], U[:, r:]
-    Z, scale, _ = lapack.dtrsyl(slow, fast, -T[:r, r:], isgn=-1)
+    Z, scale, failed = lapack.dtrsyl(slow, fast, -T[:r, r:], isgn=-1)
     Z = Z / scale  # slow Z - Z fast = -coupling decouples the two blocks
+    if failed or not np.linalg.norm(Z) <= LARGEST_COUPLING:
+        return unchanged
     dying, size = decay(fast), norm_bound(orbit.H @ (Us @ Z + Uf))
     scales = [size * spectral_norm(Uf.T @ K) for K in orbit.factors]
     dropped = [dying.rest(s, scales[s.factor], t) ** (1 / s.power) for s in terms]
@@ -245,7 +273,8 @@ def _cut(L: Matrix, t: int, rtol: float) -> float | None:
     alive = int((moduli**t > 1e-4 * rtol).sum())
     if alive == 0 or alive > 0.6 * len(moduli) or alive + 4 > len(moduli):
         return None
-    near = np.maximum(moduli[alive - 1 : alive + alive // 4 + 4], 1e-300)
+    # Eigenvalues far below are all rounding: a gap between two of them separates nothing.
+    near = np.maximum(moduli[alive - 1 : alive + alive // 4 + 4], 1e-3 * moduli[alive - 1])
     gap = int(np.argmax(near[:-1] / near[1:]))
     return float(np.sqrt(near[gap] * near[gap + 1]))
 

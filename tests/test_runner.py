@@ -84,7 +84,9 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     out = runner.run(SMALL, tmp_path / "new" / "run")
     jobs = [f"jobs/{k:03d}.npz" for k in range(4)]
     assert sorted(content(out)) == ["environment.json", "experiment.toml", *jobs, "metrics.csv"]
-    assert load_experiment(out / "experiment.toml") == SMALL
+    stored = load_experiment(out / "experiment.toml")
+    assert stored == runner.resolved(SMALL)
+    assert stored.problem.params.items() > SMALL.problem.params.items()  # defaults written out
     versions = json.loads((out / "environment.json").read_text())
     assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
     with (out / "metrics.csv").open(newline="") as file:

@@ -129,6 +129,13 @@ class Analysis:
         return dict(sorted(found.items(), key=lambda item: item[1].rate.total))
 
     def __repr__(self) -> str:
+        """Return one line; ``print`` and notebooks show the report."""
+        return (
+            f"Analysis(n={self.n}, n_pi={self.n_pi:.6g}, speedup_ratio={self.speedup_ratio:.6g}, "
+            f"transient_time={self.transient_time:.6g})"
+        )
+
+    def __str__(self) -> str:
         """Return the report as plain text."""
         from digrad.printing import plain_text
 
@@ -138,7 +145,7 @@ class Analysis:
         """Return the report for a notebook."""
         from html import escape
 
-        return f"<pre>{escape(repr(self))}</pre>"
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, lists and strings, ready for JSON.

@@ -123,6 +123,12 @@ class Experiment:
         return [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
 
     @property
+    def trials(self) -> int:
+        """How many runs it consists of."""
+        sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
+        return len(self.networks) * sizes * len(self.seeds)
+
+    @property
     def record_every(self) -> int:
         """Steps between records."""
         return self.metrics_every or max(1, self.steps // 100)
@@ -209,6 +215,13 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         return dict(value)
     if origin is tuple:
         if not isinstance(value, list | tuple):
+            if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
+                raise ExperimentError(
+                    message(
+                        f"{where} must be a list, got {value!r}",
+                        hint=f"write [{value!r}] or [0, 1, 2]",
+                    )
+                )
             value = [value]
         return tuple(_typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
     if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):

@@ -1,6 +1,7 @@
 """Reports for people: an Analysis as text."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from io import StringIO
 from math import isfinite
 
@@ -10,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis import Analysis
+from digrad.theory import rate
 
-PARTLY = 0.5  # a network that keeps at least this share of its nodes' worth speeds up linearly
+LINEAR = 2.0  # Q/(nπ²) up to which we call the speedup linear: half of the nodes' worth is kept
 
 
 def report(analysis: Analysis) -> RenderableType:
@@ -76,11 +78,10 @@ def _speedup(a: Analysis) -> str:
     ratio = f"Q/(nπ²) = {number(a.speedup_ratio)}"
     if a.n == 1:
         return f"one node: nothing to speed up ({ratio})"
-    share = a.worth / a.n
-    if share >= PARTLY:
-        return f"linear: {a.n} nodes are worth {a.worth:.4g} ({ratio})"
+    if a.speedup_ratio <= LINEAR:
+        return f"linear: {a.n} nodes are worth {a.worth:.4g} ({ratio}, at most {LINEAR:g})"
     if a.worth > 1:
-        return f"partial: {a.n} nodes are worth {a.worth:.3g} ({ratio})"
+        return f"partial: {a.n} nodes are worth {a.worth:.3g} ({ratio}, above {LINEAR:g})"
     return f"none guaranteed: by the bound, {a.n} nodes do no better than one ({ratio})"
 
 
@@ -178,11 +179,12 @@ def _advice(a: Analysis) -> Iterable[str]:
     # Only weights of one graph can be chosen by an option.
     style = "--weights {}" if a.network.pull_graph == a.network.push_graph else "{} weights"
     for name, other in better:
+        from_when = _pays_off(a, other)
         yield (
-            f"{style.format(name)} on the same links: rate at T = {a.setting.T:,} "
+            f"{style.format(name)} on the same links{from_when}: rate at T = {a.setting.T:,} "
             f"{number(other.rate.total, 3)} (now {number(a.rate.total, 3)}), worth "
             f"{other.worth:.3g} nodes (now {a.worth:.3g}), transient time "
-            f"{number(other.transient_time)}"
+            f"{number(other.transient_time)} (now {number(a.transient_time)})"
         )
     if not better:
         yield (
@@ -190,6 +192,17 @@ def _advice(a: Analysis) -> Iterable[str]:
             if a.alternatives
             else "`digrad compare` shows other topologies"
         )
+
+
+def _pays_off(a: Analysis, other: Analysis) -> str:
+    """Say from how many steps on another network is better, if not at once."""
+    if other.rate.total < a.rate.total:
+        return ""
+    for power in range(1, 40):
+        later = replace(a.setting, T=a.setting.T * 4**power)
+        if rate(other.constants, later).total < rate(a.constants, later).total:
+            return f", for runs of T = {later.T:.1g} steps or more"
+    return ", for very long runs"
 
 
 def _indented(lines: Iterable[str]) -> list[RenderableType]:

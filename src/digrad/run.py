@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.base import Algorithm, Mixer
+from digrad.errors import ParameterError, message
 from digrad.problems.base import Problem
 from digrad.sampling import Sampler
 
@@ -119,6 +120,14 @@ class Recursion:
     def _step(self, state: Any, samples: Tensor, lr: Tensor) -> Any:
         x, rows = self.algorithm.point(state), self.engine.rows
         g = self.problem.gradient(x, samples[0], rows)
+        if g.shape != x.shape or g.dtype != x.dtype:
+            raise ParameterError(
+                message(
+                    f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
+                    f"points of shape {tuple(x.shape)} and type {x.dtype}",
+                    hint="gradient() returns one row per point, in the type of start()",
+                )
+            )
         for more in samples[1:]:
             g = g + self.problem.gradient(x, more, rows)
         return self.algorithm.step(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -70,7 +71,13 @@ def plan(experiment: Experiment, device: str = "cpu") -> Plan:
     networks = [(spec, _network(spec)) for spec in experiment.networks]
     sizes = {net.n for _, net in networks}
     if len(sizes) > 1:
-        raise ExperimentError(f"all networks need the same number of nodes, got {sorted(sizes)}")
+        found = ", ".join(f"{spec.label}: {net.n}" for spec, net in networks)
+        raise ExperimentError(
+            message(
+                f"all networks need the same number of nodes, got {found}",
+                hint="set n, or run them as two experiments",
+            )
+        )
     problem = _problem(experiment, sizes.pop(), target, dtype)
     schedule = _schedule(experiment)
     jobs: list[Job] = []
@@ -92,6 +99,30 @@ def plan(experiment: Experiment, device: str = "cpu") -> Plan:
     return Plan(experiment, jobs)
 
 
+def resolved(experiment: Experiment) -> Experiment:
+    """Write out the defaults of the problem, the schedule and the algorithms."""
+
+    def full(make: Any, params: dict[str, Any], skip: tuple[str, ...]) -> dict[str, Any]:
+        defaults = {
+            key: p.default
+            for key, p in signature(make).parameters.items()
+            if key not in skip and isinstance(p.default, bool | int | float | str | tuple)
+        }
+        return defaults | params
+
+    problem, schedule = experiment.problem, experiment.schedule
+    make = lookup(PROBLEMS, problem.kind, "problem.kind")
+    problem = replace(problem, params=full(make, problem.params, ("nodes", "device", "dtype")))
+    if schedule.kind in SCHEDULES:
+        params = full(SCHEDULES[schedule.kind], schedule.params, ())
+        schedule = replace(schedule, params=params)
+    algorithms = tuple(
+        replace(a, params=full(lookup(ALGORITHMS, a.algorithm, "algorithm"), a.params, ()))
+        for a in experiment.algorithms
+    )
+    return replace(experiment, problem=problem, schedule=schedule, algorithms=algorithms)
+
+
 def run(
     experiment: Experiment,
     out: str | Path,
@@ -105,7 +136,7 @@ def run(
     A KeyboardInterrupt leaves the folder ready to be resumed.
     """
     folder = RunFolder(Path(out))
-    stored = folder.check(experiment, resume=resume)
+    stored = folder.check(resolved(experiment), resume=resume)
     work = plan(stored, device)
     folder.begin(stored)  # not before: an experiment that cannot be run leaves no folder
     finished: list[tuple[list[tuple[str, str, float, int]], JobFile]] = []
@@ -266,7 +297,7 @@ def _problem(
 
 
 def _made(table: dict[str, Any], kind: str, params: dict[str, Any], where: str) -> Any:
-    make = lookup(table, kind, where)
+    make = lookup(table, kind, where.split(".")[0].removesuffix("s"))
     try:
         return make(**arguments(make, params, where, ()))
     except DigradError as error:

@@ -72,6 +72,12 @@ class Trace:
     step: Integers  # (rows,)
     columns: Mapping[str, Floats]  # one of (rows,) for each of VALUES, NaN where not recorded
 
+    def finished(self, steps: int) -> int:
+        """Count the trials that have come to this many steps, or diverged before."""
+        reached = set(self.trial[self.step == steps].tolist())
+        ended = {k for k, trial in enumerate(self.trials) if trial.diverged_at is not None}
+        return len(reached | ended)
+
     @classmethod
     def read(cls, *folders: str | Path) -> "Trace":
         """Read run folders; a run is called by the ``name`` in its ``experiment.toml``.

@@ -139,7 +139,8 @@ def test_every_topology_gives_json_and_a_report(name, sigma):
         assert (data["transient_time"] is None) == (sigma == 0)
         assert data["gamma_max"] > 0
         assert data["bound"] > 0
-        assert repr(a).startswith("Verdict")
+        assert str(a).startswith("Verdict")
+        assert repr(a).startswith(f"Analysis(n={a.n}, n_pi=")
 
 
 def test_a_tree_has_no_contraction_metric_and_its_own_rule():
@@ -160,9 +161,9 @@ def test_the_report_knows_closed_forms_and_the_case_without_noise():
     assert forms["lambda"] == pytest.approx(2 / 3)
     corrected = {form["constant"]: form["corrected"] for form in forms["bounds"]}
     assert corrected["N5"] == pytest.approx(a.constants["N5"].high)
-    assert "Closed forms (Lemma 3.2)" in repr(a)
-    assert "without noise (σ = 0)" in repr(a)
-    assert " inf" not in repr(digrad.analyze(build("star", 8), Setting(sigma=0)))
+    assert "Closed forms (Lemma 3.2)" in str(a)
+    assert "without noise (σ = 0)" in str(a)
+    assert " inf" not in str(digrad.analyze(build("star", 8), Setting(sigma=0)))
 
 
 def test_what_a_large_network_leaves_unknown_is_null_and_explained():
@@ -181,9 +182,9 @@ def test_what_a_large_network_leaves_unknown_is_null_and_explained():
     assert {"beta_pi", "beta_pi_R"} == set(data["estimated"])
     assert data["Q"] > 0
     assert a.alternatives == {}
-    assert "largest step of the proof unknown, theorem's step unknown" in " ".join(repr(a).split())
-    assert "β_π = " in repr(a)
-    assert "(estimated)" in repr(a)
+    assert "largest step of the proof unknown, theorem's step unknown" in " ".join(str(a).split())
+    assert "β_π = " in str(a)
+    assert "(estimated)" in str(a)
 
 
 def flat(data: Any, where: str = "") -> dict[str, Any]:
@@ -231,7 +232,7 @@ def test_alternatives_are_all_other_weights_best_rate_first(network):
 def test_alternatives_keep_the_tree_rule_that_was_asked_for():
     a = digrad.analyze(build("binary-tree", 7), tree_rule="never")
     assert a.alternatives["spanning-tree"].to_dict() == a.to_dict()
-    assert "spanning-tree weights" not in repr(a)
+    assert "spanning-tree weights" not in str(a)
 
 
 def test_alternatives_stop_where_they_would_take_long():
@@ -244,14 +245,19 @@ def test_alternatives_stop_where_they_would_take_long():
     ("name", "n", "verdict", "advice"),
     [
         ("exponential", 8, "linear: 8 nodes are worth 8 ", "no other weights on these links"),
-        ("multi-sub-ring", 20, "partial: 20 nodes are worth 2.36 ", "- --weights spanning-tree on"),
+        (
+            "multi-sub-ring",
+            20,
+            "partial: 20 nodes are worth 2.36 ",
+            "- --weights doubly-stochastic on",
+        ),
         ("spanning-tree", 15, "none guaranteed", "- uniform weights on the same links"),
         ("complete", 1, "one node: nothing to speed up", "- more nodes"),
         ("star", 16, "partial: 16", "node 0 holds 35% of the weight in π_R"),
     ],
 )
 def test_the_report_leads_with_a_verdict_and_ends_with_advice(name, n, verdict, advice):
-    text = repr(digrad.analyze(build(name, n)))
+    text = str(digrad.analyze(build(name, n)))
     assert text.startswith("Verdict\n  works    S-PP converges on this network: ")
     assert verdict in text
     assert advice in text[text.index("What would help") :]
@@ -263,18 +269,18 @@ def test_html_is_the_report_with_its_special_characters_escaped():
     names = ["<b>&amp;", *map(str, range(1, 16))]
     a = digrad.analyze(Digraph(16, star.edges, names))
     html = a._repr_html_()
-    assert "node <b>&amp; holds" in repr(a)
+    assert "node <b>&amp; holds" in str(a)
     assert "node &lt;b&gt;&amp;amp; holds" in html
     assert "<" not in html.removeprefix("<pre>").removesuffix("</pre>")
-    assert unescape(html) == f"<pre>{a!r}</pre>"
+    assert unescape(html) == f"<pre>{a}</pre>"
 
 
 def test_the_report_is_the_same_in_a_notebook_and_where_colours_are_forced(monkeypatch):
     a = digrad.analyze(LEANING)
-    plain = repr(a)
+    plain = str(a)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert repr(a) == plain
+    assert str(a) == plain
     assert "\x1b" not in plain
 
 
@@ -292,7 +298,7 @@ def test_wrong_options_and_what_is_no_network_are_refused():
     for wrong in (3, [1, 2], (R,), "directed-ring", None):
         with pytest.raises(DigradError, match="is not a network\n  hint: pass a Network"):
             digrad.analyze(wrong)
-    with pytest.raises(NetworkError, match=r"hint: pass R\.T"):
+    with pytest.raises(NetworkError, match="they look swapped"):
         digrad.analyze((C, R))
 
 

@@ -164,7 +164,8 @@ def test_networks_from_matrices(tmp_path: Path) -> None:
     assert isinstance(one, Network)
     assert np.array_equal(one.R.toarray(), one.C.toarray())
     with pytest.raises(
-        NetworkError, match=r"C.npy and .*R.csv: R is not row-stoch[^:]*:(.|\n)*hint"
+        NetworkError,
+        match=r"C.npy and .*R.csv: R is column-stoch[^:]*: they look swapped(.|\n)*hint",
     ):
         load(C, R)
     with pytest.raises(FileFormatError, match=r"must be matrices, R and C\s+hint: give one"):

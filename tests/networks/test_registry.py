@@ -156,8 +156,8 @@ def test_two_files_are_the_matrices_pull_and_push(pair):
     pull, push = pair
     assert_same(build(pull, push_file=push), Network(R, R.T))
     text = refusal(NetworkError, push, push_file=pull)
-    assert text.startswith(f"{push} and {pull}: R is not row-stochastic: row 0 sums to 0.75")
-    assert text.endswith("hint: pass R.T")
+    assert text.startswith(f"{push} and {pull}: R is column-stochastic and C is row-stochastic")
+    assert text.endswith("hint: give R first, then C")
 
 
 def test_a_topology_takes_no_second_file(pair):

@@ -8,6 +8,8 @@ import typer
 from digrad.cli.output import busy, check_figure, print_json, show
 from digrad.errors import ParameterError, message
 
+LONG_N = 200  # nodes from which an analysis may take more than a few seconds
+
 What = Annotated[
     str,
     typer.Argument(
@@ -88,7 +90,10 @@ def analyze(
         largest_component=largest_component,
         undirected=undirected,
     )
-    with busy(f"certifying the constants of {network.n} nodes"):
+    with busy(
+        f"certifying the constants of {network.n} nodes (--rtol 1e-4 is faster)",
+        long=network.n > LONG_N,
+    ):
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
     drawn = None if figure is None else _draw(result, what, figure)
@@ -193,6 +198,28 @@ def _traffic(traffic: Any) -> str:
         (traffic.push_scalars, "scalar"),
     ]
     return " + ".join(f"{count} {what}" for count, what in parts if count) or "all to a server"
+
+
+@listing.command("problems")
+def list_problems() -> None:
+    """List the problems of experiment files and their keys.
+
+    Example: digrad list problems
+    """
+    from digrad.problems import PROBLEMS
+
+    _print_listing(PROBLEMS, skip=("nodes", "device", "dtype"))
+
+
+@listing.command("schedules")
+def list_schedules() -> None:
+    """List the schedules of experiment files and their keys.
+
+    Example: digrad list schedules
+    """
+    from digrad.schedules import SCHEDULES
+
+    _print_listing(SCHEDULES, skip=("then",))
 
 
 @listing.command("weights")

@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 
-def busy(what: str) -> Any:
-    """Show on a terminal that work goes on; say nothing elsewhere."""
+def busy(what: str, *, long: bool = False) -> Any:
+    """Show on a terminal that work goes on; elsewhere say so once, if it may take long."""
     from rich.console import Console
 
-    return Console(stderr=True).status(what)
+    console = Console(stderr=True)
+    if long and not console.is_terminal:
+        console.print(f"{what} ...", highlight=False)
+    return console.status(what)
 
 
 def show(what: Any, width: int = 110) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.cli.output import check_figure, show
-from digrad.errors import ParameterError, lookup, message
+from digrad.errors import DigradError, ParameterError, lookup, message
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
@@ -79,6 +79,7 @@ def plot(
         Trace.read(*folders), metric, x=x, log=False if linear else None, title=title
     )
     show(f"figure: {save_figure(figure, target)}")
+    _warn_unfinished(folders)
 
 
 def table(
@@ -141,11 +142,34 @@ def _summary(
 
     trace = Trace.read(*folders)
     rows = final_values(trace)
-    if target is not None:
-        rows = steps_to(trace, metric, target)
     show(render(rows), width=160)
+    if target is not None:
+        show(f"\nsteps until {metric} reaches {target:g}:")
+        rows = steps_to(trace, metric, target)
+        show(render(rows), width=160)
+    _warn_unfinished(folders)
     if csv is not None:
         show(f"table: {to_csv(rows, csv)}")
+
+
+def _warn_unfinished(folders: list[Path]) -> None:
+    """Say on stderr which runs have not come to their end."""
+    from digrad.experiment import load_experiment
+    from digrad.trace import Trace
+
+    for folder in folders:
+        try:
+            experiment = load_experiment(folder / "experiment.toml")
+        except DigradError:  # a folder of plain metrics promises nothing
+            continue
+        done = Trace.read(folder).finished(experiment.steps)
+        if done < experiment.trials:
+            print(
+                f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
+                f"{experiment.steps:,}; values are those so far. Go on with: digrad run "
+                f"{folder / 'experiment.toml'} --out {folder} --resume",
+                file=sys.stderr,
+            )
 
 
 @contextmanager
@@ -170,7 +194,9 @@ def _progress_bar(experiment: Any) -> Iterator[Any]:
         TimeRemainingColumn(),
     )
     jobs = len(experiment.networks) * len(experiment.algorithms)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task("starting", total=jobs * experiment.steps, rate="")
 
         def report(job: Any, t: int) -> None:

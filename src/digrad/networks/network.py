@@ -39,6 +39,7 @@ class Network:
         pull, push = _weights(R, "R"), _weights(C, "C")
         if pull.shape != push.shape:
             raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
+        _check_order(pull, push)
         pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
         fields = {"R": pull, "C": push, "names": None if names is None else tuple(map(str, names))}
         for name, value in fields.items():
@@ -143,6 +144,22 @@ def _check_signs(W: csr_array, name: str) -> None:
             hint="weights are shares: at least 0, each line summing to 1",
         )
     )
+
+
+def _check_order(R: csr_array, C: csr_array) -> None:
+    """Notice that the two matrices were given the wrong way round."""
+    with np.errstate(over="ignore"):
+        by_row, by_column = (
+            [bool(np.allclose(W.sum(axis=axis), 1, rtol=0, atol=SUM_TOLERANCE)) for W in (R, C)]
+            for axis in (1, 0)
+        )
+    if by_column[0] and by_row[1] and not (by_row[0] or by_column[1]):
+        raise NetworkError(
+            message(
+                "R is column-stochastic and C is row-stochastic: they look swapped",
+                hint="give R first, then C",
+            )
+        )
 
 
 def _stochastic(W: csr_array, name: str, *, axis: int) -> csr_array:

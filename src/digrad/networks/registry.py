@@ -132,7 +132,8 @@ def as_network(network: NetworkLike) -> Network:
         raise ParameterError(
             message(
                 f"{type(network).__name__} is not a network",
-                hint="pass a Network, a Digraph, a networkx graph or a pair (R, C) of matrices",
+                hint="pass a Network, a Digraph, a networkx graph, or two matrices as one pair, "
+                "analyze((R, C))",
             )
         )
     return weigh(Digraph.from_networkx(network))

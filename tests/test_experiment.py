@@ -23,9 +23,9 @@ from digrad.experiment import (
     parse_experiment,
     to_table,
 )
+from digrad.planning import plan
 from digrad.problems import PROBLEMS
 from digrad.reproduction import logistic
-from digrad.runner import plan
 from digrad.schedules import SCHEDULES
 from digrad.store import toml_text
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from digrad import runner
+from digrad import planning, runner
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.engines.simulator import Simulator
 from digrad.errors import DigradError
@@ -27,6 +27,7 @@ from digrad.run import Recursion, Trials
 from digrad.schedules import StepDecay
 from digrad.store import COLUMNS, RunFolder, RunFolderError, to_table, toml_text
 from digrad.theory import Setting, constants, gamma_theorem, perron
+from digrad.writing import WriteError
 
 QUADRATIC = KindSpec("quadratic", {"dim": 3, "sigma": 0.5})
 STAR = NetworkSpec("star", n=5)  # nπ is not 1
@@ -85,7 +86,7 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     jobs = [f"jobs/{k:03d}.npz" for k in range(4)]
     assert sorted(content(out)) == ["environment.json", "experiment.toml", *jobs, "metrics.csv"]
     stored = load_experiment(out / "experiment.toml")
-    assert stored == runner.resolved(SMALL)
+    assert stored == planning.resolved(SMALL)
     assert stored.problem.params.items() > SMALL.problem.params.items()  # defaults written out
     versions = json.loads((out / "environment.json").read_text())
     assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
@@ -180,7 +181,9 @@ def test_a_sweep_in_parts(tmp_path: Path, at_once: int) -> None:
 
 def test_step_sizes_are_scaled_as_documented() -> None:
     def used(**changes: Any) -> list[list[float]]:
-        return [list(job.recursion.trials.step_sizes) for job in runner.plan(changed(changes)).jobs]
+        return [
+            list(job.recursion.trials.step_sizes) for job in planning.plan(changed(changes)).jobs
+        ]
 
     def changed(changes: dict[str, Any]) -> Experiment:
         algorithms = AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")
@@ -207,7 +210,7 @@ class _Stop:
     def __init__(self, *at: int) -> None:
         self.at, self.seen = at, set[tuple[int, int]]()
 
-    def __call__(self, job: runner.Job, t: int) -> None:
+    def __call__(self, job: planning.Job, t: int) -> None:
         if t in self.at and (job.index, t) not in self.seen:
             self.seen.add((job.index, t))
             raise KeyboardInterrupt
@@ -307,7 +310,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert content(used) == before
     file.write_text("in the way")
     for out in (file, tmp_path / ("x" * 300)):
-        with pytest.raises(RunFolderError, match=r"cannot write [\s\S]*hint: .*--out"):
+        with pytest.raises(WriteError, match=r"cannot write [\s\S]*hint: choose a folder"):
             runner.run(ONE, out)
     (used / "experiment.toml").write_text("steps = ")
     with pytest.raises(DigradError, match=r"experiment.toml: not a TOML file"):
@@ -350,7 +353,7 @@ def test_damaged_job_files(tmp_path: Path) -> None:
 KILLER = """
 import os, select, signal, sys, time
 from pathlib import Path
-from digrad import runner
+from digrad import planning, runner
 from digrad.experiment import load_experiment
 runner.CHECKPOINT_SECONDS = -1.0
 out, experiment = Path(sys.argv[1]), load_experiment(sys.argv[2])

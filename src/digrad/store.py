@@ -14,7 +14,6 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO, StringIO
@@ -29,6 +28,7 @@ from digrad import __version__
 from digrad.errors import DigradError, message
 from digrad.experiment import Experiment, load_experiment, to_table
 from digrad.metrics import METRICS
+from digrad.writing import write_whole
 
 COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *METRICS, "diverged_at")
 # What NumPy and zipfile raise on bytes that are not what was written.
@@ -134,23 +134,6 @@ class RunFolder:
 
     def _job_path(self, k: int) -> Path:
         return self.path / "jobs" / f"{k:03d}.npz"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file next to its place, then move it there: never half a file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        hint = "choose a folder that can be written to, with --out"
-        raise RunFolderError(message(f"cannot write {path}: {error}", hint=hint)) from error
 
 
 def environment() -> dict[str, str]:

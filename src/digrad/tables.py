@@ -1,9 +1,7 @@
 """Tables of what runs reached: values at the end, and steps to a target."""
 
 import csv
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from io import StringIO
 from math import floor, inf, isfinite, log10
 from pathlib import Path
@@ -17,6 +15,7 @@ from rich.text import Text
 from digrad.errors import ParameterError, lookup, message
 from digrad.printing import number
 from digrad.trace import METRICS, Curve, Key, Trace
+from digrad.writing import write_whole
 
 GROWING = ("accuracy",)  # the metrics that reach a target from below
 NAMES = ("run", "network", "algorithm")
@@ -143,25 +142,14 @@ def to_csv(rows: Sequence[Row], path: str | Path) -> Path:
     """Write rows with all their digits, whole or not at all; deviations are ``<metric>_std``.
 
     Raises:
-        ParameterError: where nothing can be written.
+        WriteError: where nothing can be written.
     """
     out, target = StringIO(), Path(path)
     flat = [_flat(row) for row in rows]
     writer = csv.DictWriter(out, list(flat[0]) if flat else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(out.getvalue(), encoding="utf-8", newline="")
-        os.replace(part, target)
-    except OSError as error:
-        hint = "choose a folder that can be written to"
-        raise ParameterError(message(f"cannot write {target}: {error}", hint=hint)) from error
-    finally:
-        with suppress(OSError):  # there is nothing to clear where nothing could be written
-            part.unlink()
-    return target
+    return write_whole(target, out.getvalue().encode())
 
 
 def _flat(row: Row) -> dict[str, str | float | None]:

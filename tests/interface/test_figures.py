@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from digrad import writing
 from digrad.errors import DigradError
 from digrad.figures import arrows, draw_network, draw_scaling, drawing, save_figure
 from digrad.figures.layouts import LAYOUTS
@@ -374,7 +375,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     old = tmp_path / "figure.svg"
     old.write_text("old")
-    monkeypatch.setattr(drawing.os, "replace", full)
+    monkeypatch.setattr(writing.os, "replace", full)
     with pytest.raises(DigradError, match="no space left"):
         save_figure(draw_scaling(CURVES, ylabel="N"), old)
     assert old.read_text() == "old"

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from digrad import tables
+from digrad import writing
 from digrad.errors import DigradError
 from digrad.printing import plain
 from digrad.tables import Spread, final_values, render, steps_to, to_csv
@@ -175,7 +175,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(trace, tmp_path, mo
     folder = tmp_path / "tables"
     old = to_csv(final_values(trace), folder / "t.csv")
     before = old.read_bytes()
-    monkeypatch.setattr(tables.os, "replace", full)
+    monkeypatch.setattr(writing.os, "replace", full)
     with pytest.raises(DigradError, match="no space left\n  hint: choose a folder"):
         to_csv(steps_to(trace, "gradient_norm", 2), old)
     assert old.read_bytes() == before

@@ -26,7 +26,7 @@ def init(
     Example: digrad init mine.toml
     """
     from digrad.example import EXAMPLE
-    from digrad.store import write_whole
+    from digrad.writing import write_whole
 
     if file.exists():
         raise ParameterError(message(f"{file} exists", hint="name another file"))

@@ -4,9 +4,7 @@ Nothing here touches ``pyplot``: figures are plain objects, drawn in points (1/7
 the width of a column, so that circles, arrowheads and letters are as large as they say.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from digrad.figures.arrows import WIDTH, Look, arrows, look_of
 from digrad.figures.layouts import LAYOUTS, Floats
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
+from digrad.writing import write_whole
 
 MOST_EDGES = 20_000
 ROOT, PLAIN, INK, PALE = "#0072B2", "#FFFFFF", "#333333", "#8C8C8C"
@@ -219,21 +218,11 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a PNG, SVG or PDF, as the suffix says: whole or not at all, equal bytes each time.
 
     Raises:
-        ParameterError: for another suffix, or where nothing can be written.
+        ParameterError: for another suffix.
+        WriteError: where nothing can be written.
     """
     target, suffix = Path(path), check_suffix(path)
     image = BytesIO()
     with rc_context({"svg.hashsalt": "digrad", "pdf.fonttype": 42}):
         figure.savefig(image, format=suffix[1:], dpi=200, metadata=FORMATS[suffix])
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(image.getvalue())
-        os.replace(part, target)
-    except OSError as error:
-        hint = "choose a folder that can be written to"
-        raise ParameterError(message(f"cannot write {target}: {error}", hint=hint)) from error
-    finally:
-        with suppress(OSError):  # there is nothing to clear where nothing could be written
-            part.unlink()
-    return target
+    return write_whole(target, image.getvalue())

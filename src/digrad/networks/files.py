@@ -18,11 +18,10 @@ import csv
 import gzip
 import io
 import json
-import os
-import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.lists import adjacency_list, edge_list, graphml, named_edges
 from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import SUM_TOLERANCE, Network
+from digrad.writing import write_whole
 
 HEADERS = (["sender", "receiver"], ["source", "target"])
 
@@ -79,15 +79,9 @@ def save(network: Network, path: str | Path) -> None:
     with _blaming(_shown(path)):
         if path.suffix.lower() != ".npz":
             raise FileFormatError(message("networks are saved as .npz", hint="end it in .npz"))
-        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-        try:
-            with temporary.open("xb") as stream:
-                np.savez(stream, **parts)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        content = BytesIO()
+        np.savez(content, **parts)
+        write_whole(path, content.getvalue())
 
 
 @contextmanager

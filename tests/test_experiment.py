@@ -276,3 +276,13 @@ def test_any_value_makes_an_experiment_or_one_error(where: str, value: Any) -> N
         made = parse_experiment(changed(where, value))
         assert parse_experiment(to_table(made)) == made
         plan(made)
+
+
+def test_a_warm_up_goes_over_into_another_schedule() -> None:
+    inner = {"kind": "step-decay", "factor": 0.5, "period": 10}
+    spec = {"kind": "warmup", "steps": 4, "then": inner}
+    schedule = plan(parse_experiment(BASE | {"schedule": spec})).jobs[0].recursion.schedule
+    assert [schedule(t) for t in (0, 3, 4, 9, 10, 20)] == [0.25, 1.0, 1.0, 1.0, 0.5, 0.25]
+    wrong = BASE | {"schedule": spec | {"then": {"kind": "cosin"}}}
+    with pytest.raises(DigradError, match="did you mean 'cosine'"):
+        plan(parse_experiment(wrong))

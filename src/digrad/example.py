@@ -24,6 +24,9 @@ batch = 1                     # samples per node and step
 kind = "step-decay"           # also "constant", "polynomial", "warmup", "cosine", "theorem"
 factor = 0.2                  # "decay of 80 %"
 period = 300
+# kind = "warmup"             # rise over some steps, then follow another schedule
+# steps = 100
+# then = { kind = "cosine", total = 1500 }
 
 [[networks]]
 topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"

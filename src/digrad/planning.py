@@ -170,7 +170,14 @@ def _schedule(experiment: Experiment) -> Any:
     spec = experiment.schedule
     if spec.kind == "theorem":  # a constant step whose size _scale() takes from the theory
         return SCHEDULES["constant"]()
-    return _made(SCHEDULES | {"theorem": Setting}, spec.kind, spec.params, "schedule")
+    known: dict[str, Any] = SCHEDULES | {"theorem": Setting}
+    nested = spec.params.get("then")
+    if spec.kind != "warmup" or not isinstance(nested, dict):
+        return _made(known, spec.kind, spec.params, "schedule")
+    inner = dict(nested)
+    then = _made(SCHEDULES, inner.pop("kind", "constant"), inner, "schedule.then")
+    own = {key: value for key, value in spec.params.items() if key != "then"}
+    return replace(_made(known, spec.kind, own, "schedule"), then=then)
 
 
 def _scale(experiment: Experiment, algorithm: Any, net: Network) -> float:

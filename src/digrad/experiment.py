@@ -9,8 +9,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from digrad.errors import DigradError, FileFormatError, lookup, message
 
-REQUIRED = object()
-
 
 class ExperimentError(DigradError, ValueError):
     """An experiment that cannot be run as it is written."""

@@ -239,3 +239,10 @@ def test_as_network_takes_what_people_have():
 def test_as_network_refuses_what_it_does_not_know(what):
     with pytest.raises(DigradError):
         as_network(what)
+
+
+def test_sizes_beyond_all_memory_are_refused_at_once():
+    with pytest.raises(ParameterError, match="at most 10,000,000 nodes, got n = 100,000,000,000"):
+        build("directed-ring", 10**11)
+    with pytest.raises(ParameterError, match=r"n = 200,000 has 4e\+10 links\n  hint: take n up to"):
+        build("complete", 200_000)

@@ -13,7 +13,7 @@ from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
-from digrad.networks.network import Network
+from digrad.networks.network import LARGEST_N, Network
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import PushGraph, weigh
@@ -155,6 +155,8 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 
 def _topology(what: str, n: int, params: Mapping[str, str], seed: int | None) -> Digraph | Network:
     make = lookup(TOPOLOGIES, what, "topology or file")
+    if n > LARGEST_N:  # before memory is spent on it
+        raise ParameterError(f"digrad takes at most {LARGEST_N:,} nodes, got n = {n:,}")
     accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
     values = {
         key: _value(lookup(accepts, key, f"parameter of {what}"), text)

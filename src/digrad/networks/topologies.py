@@ -3,7 +3,7 @@
 Node j sends to node i along the edge (j, i). Every function accepts n = 1, the single node.
 """
 
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,6 +12,8 @@ from digrad.errors import ParameterError, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.networks.trees import tree_weights
+
+LARGEST_COMPLETE = 5000  # 25 million links, about two GB on the way
 
 
 def directed_ring(n: int) -> Digraph:
@@ -40,7 +42,15 @@ def star(n: int) -> Digraph:
 
 def complete(n: int) -> Digraph:
     """Everybody sends to everybody."""
-    return Digraph(n, list(permutations(range(n), 2)))
+    if n > LARGEST_COMPLETE:
+        raise ParameterError(
+            message(
+                f"a complete graph with n = {n:,} has {n * (n - 1):.1g} links",
+                hint=f"take n up to {LARGEST_COMPLETE:,}, or another topology",
+            )
+        )
+    Digraph(n, [])  # refuses n < 1 in its own words
+    return Digraph(n, np.argwhere(~np.eye(n, dtype=bool)))
 
 
 def grid(n: int, rows: int = 0) -> Digraph:

@@ -25,7 +25,7 @@ from digrad.experiment import (
 )
 from digrad.planning import plan
 from digrad.problems import PROBLEMS
-from digrad.reproduction import logistic
+from digrad.reproduction.logistic import logistic
 from digrad.schedules import SCHEDULES
 from digrad.store import toml_text
 

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from digrad.cli import networks, runs
+from digrad.cli.reproduce import reproduce
 from digrad.errors import DigradError
 
 app = typer.Typer(
@@ -20,7 +21,7 @@ app = typer.Typer(
 )
 for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.plot, runs.table):
     app.command()(command)
-app.command()(runs.reproduce)
+app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 
 

@@ -1,4 +1,4 @@
-"""Commands about runs: init, run, plot, table, reproduce."""
+"""Commands about runs: init, run, plot, table."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.cli.output import check_figure, show
-from digrad.errors import DigradError, ParameterError, lookup, message
+from digrad.errors import DigradError, ParameterError, message
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
@@ -50,9 +50,9 @@ def run(
 
     experiment = load_experiment(file)
     folder = out or Path("runs") / experiment.name
-    with _interruptible(f"digrad run {file} --out {folder} --resume"):
-        _run(experiment, folder, device, resume)
-    _summary([folder])
+    with interruptible(f"digrad run {file} --out {folder} --resume"):
+        execute(experiment, folder, device, resume)
+    summary([folder])
 
 
 def plot(
@@ -92,38 +92,11 @@ def table(
 
     Example: digrad table runs/first --target 0.05
     """
-    _summary(folders, metric, target, csv)
+    summary(folders, metric, target, csv)
 
 
-def reproduce(
-    what: Annotated[str, typer.Argument(help="networks (Figure 1) or logistic (Figure 2).")],
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute.")] = False,
-    out: Out = None,
-    device: Device = "cpu",
-    resume: Resume = False,
-) -> None:
-    """Repeat a figure of the paper.
-
-    Example: digrad reproduce logistic --quick
-    """
-    from digrad import reproduction
-
-    targets: dict[str, Any] = {"networks": reproduction.networks, "logistic": reproduction.logistic}
-    make = lookup(targets, what, "figure")
-    folder = out or Path("runs") / (f"{what}-quick" if quick else what)
-    if what == "networks":
-        for path in make(folder):
-            show(f"figure: {path}")
-        return
-    experiment = make(quick)
-    flags = f"{' --quick' if quick else ''} --out {folder} --resume"
-    with _interruptible(f"digrad reproduce {what}{flags}"):
-        _run(experiment, folder, device, resume)
-    _summary([folder])
-    plot([folder])
-
-
-def _run(experiment: Any, folder: Path, device: str, resume: bool) -> None:
+def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
+    """Run with a progress bar and say where the results are."""
     from digrad.runner import run as go
 
     with _progress_bar(experiment) as report:
@@ -131,12 +104,13 @@ def _run(experiment: Any, folder: Path, device: str, resume: bool) -> None:
     show(f"run: {folder}")
 
 
-def _summary(
+def summary(
     folders: list[Path],
     metric: str = "gradient_norm",
     target: float | None = None,
     csv: Path | None = None,
 ) -> None:
+    """Print tables of what runs reached."""
     from digrad.tables import final_values, render, steps_to, to_csv
     from digrad.trace import Trace
 
@@ -173,7 +147,8 @@ def _warn_unfinished(folders: list[Path]) -> None:
 
 
 @contextmanager
-def _interruptible(command: str) -> Iterator[None]:
+def interruptible(command: str) -> Iterator[None]:
+    """Turn Ctrl-C into exit status 130 and the command that goes on."""
     try:
         yield
     except KeyboardInterrupt:

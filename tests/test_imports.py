@@ -19,6 +19,10 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         *("torch", "digrad.theory", "digrad.algorithms", "digrad.engines", "digrad.problems"),
         *("digrad.run", "digrad.runner", "digrad.experiment", "digrad.cli", "digrad.figures"),
     ),
+    "digrad.data": (
+        *("torch", "matplotlib", "digrad.theory", "digrad.algorithms", "digrad.engines"),
+        *("digrad.problems", "digrad.run", "digrad.experiment", "digrad.cli", "digrad.figures"),
+    ),
     "digrad.theory": (
         *("torch", "digrad.algorithms", "digrad.engines", "digrad.problems", "digrad.run"),
         *("digrad.runner", "digrad.experiment", "digrad.cli", "digrad.figures"),
@@ -132,6 +136,7 @@ finally:
         (["digrad", "list", "topologies"], ""),
         (["digrad", "analyze", "directed-ring", "-n", "5"], ""),
         (["digrad", "run", "--help"], ""),
+        (["digrad", "data", "list"], ""),
         (["digrad", "list", "algorithms"], "torch"),  # so that the test can see it
     ],
 )

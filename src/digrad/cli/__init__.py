@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from digrad.cli import networks, runs
+from digrad.cli import data, networks, runs
 from digrad.cli.reproduce import reproduce
 from digrad.errors import DigradError
 
@@ -23,6 +23,7 @@ for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.pl
     app.command()(command)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
+app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,22 @@
+"""Images and text: where the original files are, how they are read and fetched."""
+
+from digrad.data.fetching import FetchError, fetch
+from digrad.data.images import Images, Part, counts_of
+from digrad.data.places import MissingDataError, data_folder
+from digrad.data.sets import DATASETS, Dataset, find_files, read_images
+from digrad.data.text import read_text
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "FetchError",
+    "Images",
+    "MissingDataError",
+    "Part",
+    "counts_of",
+    "data_folder",
+    "fetch",
+    "find_files",
+    "read_images",
+    "read_text",
+]

@@ -1,0 +1,154 @@
+"""The binary version of CIFAR-10: six files, or the archive that holds them.
+
+A file is 10 000 records: a byte for the label, then 32 x 32 bytes each of red, green, blue.
+"""
+
+import gzip
+import re
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from digrad.data.images import Part
+from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly
+from digrad.errors import FileFormatError, message
+
+SHAPE = (3, 32, 32)
+RECORD = 1 + 3 * 32 * 32
+RECORDS = 10_000  # in a file
+ARCHIVE, FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+TRAIN = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
+TEST = "test_batch.bin"
+BLOCK = 512  # a tar header, and what contents are padded to
+PLAIN = (b"0", b"\0")  # the kinds of member that are plain files
+# What an archive may unpack to beside the six files: headers, a page of text, padding.
+SLACK = 1 << 20
+
+
+def missing_cifar(folder: Path) -> list[str]:
+    """Return which of the six files are not in a folder: none where the archive is."""
+    if (folder / ARCHIVE).is_file():
+        return []
+    return [name for name in (*TRAIN, TEST) if not (_home(folder) / name).is_file()]
+
+
+def read_cifar(folder: Path) -> tuple[Part, Part]:
+    """Read the training and the test set, from the six files or else out of the archive.
+
+    Raises:
+        FileFormatError: A file is not there, or damaged, or something else.
+    """
+    home, archive = _home(folder), folder / ARCHIVE
+    loose = all((home / name).is_file() for name in (*TRAIN, TEST))
+    if not loose and archive.is_file():
+        files = _unpacked(archive)
+        paths = {name: archive / FOLDER / name for name in files}
+    else:
+        files = {name: _content(home / name) for name in (*TRAIN, TEST)}
+        paths = {name: home / name for name in files}
+    parts = {}
+    for name, content in files.items():
+        with blaming(paths[name]):
+            parts[name] = _records(content)
+    return _joined([parts[name] for name in TRAIN]), _joined([parts[TEST]])
+
+
+def _home(folder: Path) -> Path:
+    return folder / FOLDER if (folder / FOLDER).is_dir() else folder
+
+
+def _content(path: Path) -> bytes:
+    with blaming(path), opened(path) as stream:
+        content = read_exactly(stream, RECORDS * RECORD, f"{RECORDS:,} images")
+        check_end(stream, RECORDS * RECORD)
+        return content
+
+
+def _unpacked(archive: Path) -> dict[str, bytes]:
+    """Take the six files out of the archive, in memory; all else in there is passed over."""
+    wanted = {f"{FOLDER}/{name}": name for name in (*TRAIN, TEST)}
+    found: dict[str, bytes] = {}
+    with blaming(archive), archive.open("rb") as raw, gzip.open(raw) as unzipped:
+        stream = _Bounded(unzipped, len(wanted) * RECORDS * RECORD + SLACK)
+        while any(header := stream.exactly(BLOCK)):
+            path, kind, size = _member(header)
+            name = wanted.get(path.removeprefix("./"))
+            if name is None:
+                stream.exactly(size)
+            else:
+                _check_member(path, kind, size, twice=name in found)
+                found[name] = stream.exactly(size)
+            stream.exactly(-size % BLOCK)
+        stream.finish()
+        lost = [name for name in wanted.values() if name not in found]
+        if lost:
+            raise FileFormatError(f"does not hold {', '.join(lost)}")
+    return found
+
+
+def _member(header: bytes) -> tuple[str, bytes, int]:
+    """Return name, kind and size of the next member of a tar archive.
+
+    Twenty lines of our own instead of ``tarfile``: extended headers, links and sparse files
+    have no place in this archive, and are what crafted ones do harm with.
+    """
+    checked = sum(header[:148]) + sum(b" " * 8) + sum(header[156:])
+    if checked != _octal(header[148:156]):
+        raise FileFormatError("damaged: a header's checksum is wrong")
+    prefix = header[345:500] if header[257:263] == b"ustar\0" else b""
+    name = b"/".join(part.split(b"\0")[0] for part in (prefix, header[:100]) if part[:1] > b"\0")
+    return name.decode("utf-8", "replace"), header[156:157], _octal(header[124:136])
+
+
+def _octal(field: bytes) -> int:
+    digits = field.strip(b"\0 ")
+    if not re.fullmatch(b"[0-7]+", digits):
+        raise FileFormatError(f"damaged: {digits!r} is no number of a tar header")
+    return int(digits, 8)
+
+
+def _check_member(path: str, kind: bytes, size: int, twice: bool) -> None:
+    right = RECORDS * RECORD
+    if twice:
+        raise FileFormatError(f"holds {path} twice")
+    if kind not in PLAIN:
+        raise FileFormatError(f"{path} in it is not a plain file")
+    if size != right:
+        raise FileFormatError(f"{path} in it has {size:,} bytes instead of {right:,}")
+
+
+class _Bounded:
+    """An unpacked stream that refuses to be longer than it should."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream, self._left = cast(BinaryIO, stream), most
+
+    def exactly(self, count: int) -> bytes:
+        self._left -= count
+        if self._left < 0:
+            raise FileFormatError("unpacks to more than CIFAR-10 takes")
+        return read_exactly(self._stream, count, "the next files")
+
+    def finish(self) -> None:
+        """Read the padding, up to the end, where the checksum of all is compared."""
+        while rest := self._stream.read(CHUNK):
+            self._left -= len(rest)
+            if self._left < 0:
+                raise FileFormatError("unpacks to more than CIFAR-10 takes")
+
+
+def _records(content: bytes) -> NDArray[np.uint8]:
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+    most = int(records[:, 0].max())
+    if most > 9:
+        what = f"a label is {most}, but there are 10 classes"
+        raise FileFormatError(message(what, hint="is it CIFAR-10, in the binary version?"))
+    return records
+
+
+def _joined(files: list[NDArray[np.uint8]]) -> Part:
+    pixels = np.concatenate([records[:, 1:] for records in files]).reshape(-1, *SHAPE)
+    labels = np.concatenate([records[:, 0] for records in files]).astype(np.int64)
+    return Part(pixels, labels)

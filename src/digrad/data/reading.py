@@ -1,0 +1,63 @@
+"""Untrusted files: opened only if plain, read no further than allowed, blamed by name."""
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from digrad.errors import DigradError, FileFormatError, message
+
+GZIP = b"\x1f\x8b"
+CHUNK = 1 << 20
+DAMAGED = "fetch it again, or copy it again from where it is whole"
+
+
+@contextmanager
+def blaming(path: str | Path, hint: str = DAMAGED) -> Iterator[None]:
+    """Turn whatever goes wrong inside into one error that names the file and the fix."""
+    shown = str(path).encode(errors="backslashreplace").decode()  # a name may be no text
+    try:
+        yield
+    except DigradError as error:
+        hint = "" if "  hint: " in str(error) else hint
+        raise FileFormatError(message(f"{shown}: {error}", hint=hint)) from error
+    except Exception as error:  # there is no end to what unpackers raise when fed rubbish
+        said = " ".join(f"damaged ({type(error).__name__}: {error})".split())[:200]
+        if isinstance(error, OSError) and error.strerror:  # the system's word
+            said, hint = error.strerror, "check the path, and who may read it"
+        raise FileFormatError(message(f"{shown}: {said}", hint=hint)) from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain file for reading, unpacking it if its content is gzip, whatever its name."""
+    if not path.is_file():  # a pipe, say, might keep us waiting for ever
+        raise FileFormatError(
+            message("not a plain file" if path.exists() else "no such file", hint="check the path")
+        )
+    with path.open("rb") as raw:
+        zipped = raw.read(len(GZIP)) == GZIP
+        raw.seek(0)
+        if not zipped:
+            yield raw
+            return
+        with gzip.open(raw) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+def read_exactly(stream: BinaryIO, count: int, what: str) -> bytes:
+    """Return so many bytes, in pieces, so that a mere claim of many takes no memory."""
+    parts, left = list[bytes](), count
+    while left and (part := stream.read(min(left, CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    if left:
+        raise FileFormatError(f"cut off: {what} take {count:,} bytes, {count - left:,} are there")
+    return b"".join(parts)
+
+
+def check_end(stream: BinaryIO, count: int) -> None:
+    """Refuse anything more; at the end of a gzip stream its checksum is compared too."""
+    if stream.read(1):
+        raise FileFormatError(f"more than the {count:,} bytes that belong there")

@@ -1,0 +1,180 @@
+"""The sets of images that there are, and how to come by them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from digrad.data import mirrors
+from digrad.data.cifar import missing_cifar, read_cifar
+from digrad.data.digits import missing_digits, read_digits
+from digrad.data.idx import missing_idx, read_mnist
+from digrad.data.images import Images, Part
+from digrad.data.places import VARIABLE, MissingDataError, data_folder
+from digrad.data.reading import blaming
+from digrad.errors import FileFormatError, lookup, message
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a set of images before its files are read.
+
+    Args:
+        about: what the images show.
+        train: how many there are to learn from.
+        test: how many to test on.
+        shape: channels, height and width.
+        classes: their names, in the order of the labels.
+        mean: of each channel's pixels / 255 in the training set.
+        std: their standard deviation.
+        read: returns training and test set from a folder.
+        missing: says which files a folder lacks.
+        folders: within the folder of all data, where the files may be; the first is ours.
+        files: what can be fetched.
+        test_labels: SHA-256 of the test labels as bytes, to tell sets with equal file names apart.
+    """
+
+    about: str
+    train: int
+    test: int
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    read: Callable[[Path], tuple[Part, Part]]
+    missing: Callable[[Path], list[str]]
+    folders: tuple[str, ...] = ()
+    files: tuple[mirrors.Remote, ...] = ()
+    test_labels: str = ""
+
+
+DIGITS = tuple("0123456789")
+DATASETS: dict[str, Dataset] = {
+    "mnist": Dataset(
+        about="handwritten digits",
+        train=60_000,
+        test=10_000,
+        shape=(1, 28, 28),
+        classes=DIGITS,
+        mean=(0.1307,),
+        std=(0.3081,),
+        read=read_mnist,
+        missing=missing_idx,
+        folders=("mnist", "MNIST/raw"),  # the second is where torchvision puts them
+        files=mirrors.MNIST,
+        test_labels="ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+    ),
+    "fashion-mnist": Dataset(
+        about="clothes",
+        train=60_000,
+        test=10_000,
+        shape=(1, 28, 28),
+        classes=(
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+        mean=(0.2860,),
+        std=(0.3530,),
+        read=read_mnist,
+        missing=missing_idx,
+        folders=("fashion-mnist", "FashionMNIST/raw"),
+        files=mirrors.FASHION_MNIST,
+        test_labels="3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
+    ),
+    "cifar-10": Dataset(
+        about="small colour photographs",
+        train=50_000,
+        test=10_000,
+        shape=(3, 32, 32),
+        classes=(
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),  # over all pixels, not the mean of each image's own
+        read=read_cifar,
+        missing=missing_cifar,
+        folders=("cifar-10",),
+        files=mirrors.CIFAR_10,
+    ),
+    "digits": Dataset(
+        about="handwritten digits, small",
+        train=1_500,
+        test=297,
+        shape=(1, 8, 8),
+        classes=DIGITS,
+        mean=(0.3052,),
+        std=(0.3749,),
+        read=read_digits,
+        missing=missing_digits,
+    ),
+}
+
+
+def read_images(name: str, folder: str | Path | None = None) -> Images:
+    """Read a set of images by its name.
+
+    Args:
+        name: one of ``DATASETS``.
+        folder: where the files are, in it or in its subfolder ``name``; without it the
+            environment variable DIGRAD_DATA says where, or else it is the user's cache.
+
+    Raises:
+        MissingDataError: Files are not there; the text says which belong where.
+        FileFormatError: A file is damaged or not what its name says.
+    """
+    chosen = lookup(DATASETS, name, "dataset")
+    place = find_files(name, folder)
+    train, test = chosen.read(place)
+    with blaming(place, hint="check which files these are"):
+        _check_identity(name, test)
+        return Images(name, train, test, chosen.classes, chosen.mean, chosen.std)
+
+
+def find_files(name: str, folder: str | Path | None = None) -> Path:
+    """Return the folder that holds all files of a set, or say which ones are missing.
+
+    Raises:
+        MissingDataError: They are not in the folder, nor in one of its subfolders.
+    """
+    chosen = lookup(DATASETS, name, "dataset")
+    root = data_folder(folder)
+    # Subfolders first: their names say whose files they hold.
+    places = [*(root / inner for inner in chosen.folders), root]
+    lost = {place: chosen.missing(place) for place in places}
+    best = min(places, key=lambda place: len(lost[place]))
+    if not lost[best]:
+        return best
+    if not chosen.files:
+        package = lost[best][0]
+        what = f"{name} come with {package}, which is not installed"
+        raise MissingDataError(message(what, hint=f"pip install {package}"))
+    begun = len(lost[best]) < max(map(len, lost.values()))
+    home = best if begun else home_of(name, folder)
+    files = lost[best] if begun else [file.name for file in chosen.files]
+    where = f" --data-dir {root}" if folder else ""
+    raise MissingDataError(
+        message(
+            f"{name}: not all of its files are in {home}; missing are",
+            *(f"  {file}" for file in files),
+            hint=f"`digrad data fetch {name}{where}` downloads them; or put them there yourself; "
+            f"or say where they are with --data-dir or {VARIABLE}",
+        )
+    )
+
+
+def home_of(name: str, folder: str | Path | None = None) -> Path:
+    """Return the folder that a set is fetched into: a subfolder of that of all data."""
+    root = data_folder(folder)
+    return root if root.name == name else root / name
+
+
+def _check_identity(name: str, test: Part) -> None:
+    """Refuse another set's files: those of MNIST and Fashion-MNIST have the same names."""
+    seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
+    for other, dataset in DATASETS.items():
+        if other != name and dataset.test_labels == seen:
+            hint = f"ask for {other}, or name the folder of {name}"
+            raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))

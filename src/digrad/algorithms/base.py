@@ -7,13 +7,15 @@ whether all nodes live here or only a few of them.
 
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
 S = TypeVar("S")
 Form = Literal["atc", "cta"]
 Mix = Callable[[Tensor], Tensor]
+Verb = Literal["pull", "push"]
+S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Mixer(Protocol):
@@ -61,6 +63,11 @@ FORMS: dict[str, Callable[[Mix, Tensor, Tensor], Tensor]] = {
 }
 
 
+def leaving(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
+    """Pick what is mixed as it is, so that it can leave before the next gradients are known."""
+    return tuple((verb, rows) for form, verb, rows in mixed if form == "cta" and rows is not None)
+
+
 class Traffic(NamedTuple):
     """What one step sends over every link, self-loops not counted."""
 
@@ -106,4 +113,16 @@ class Algorithm(Protocol[S]):
     @property
     def samples(self) -> int:
         """How many independent minibatches are averaged into one gradient; 1 for most."""
+        ...
+
+
+@runtime_checkable
+class Early(Protocol[S_contra]):
+    """An algorithm that sends something which does not wait for the next gradients."""
+
+    def early(self, s: S_contra) -> tuple[tuple[Verb, Tensor], ...]:
+        """Rows the next step will mix whatever its gradients are; they may leave at once.
+
+        The step hands these very tensors to the mixer.
+        """
         ...

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mixer, Needs, Traffic
+from digrad.algorithms.base import FORMS, Form, Mixer, Needs, Traffic, Verb, leaving
 from digrad.errors import lookup
 
 
@@ -104,6 +104,9 @@ class DSGD(_Family):
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
         return ModelState(FORMS[self.form](net.pull, s.x, -lr * g))
 
+    def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
+        return leaving((self.form, "pull", s.x))
+
 
 @dataclass(frozen=True)
 class Diffusion(_Family):
@@ -163,6 +166,9 @@ class Extra(_Family):
     def step(self, s: ExtraState, g: Tensor, net: Mixer, lr: float | Tensor) -> ExtraState:
         wx, change = net.pull(s.x), lr * g
         return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
+
+    def early(self, s: ExtraState) -> tuple[tuple[Verb, Tensor], ...]:
+        return leaving(("cta", "pull", s.x))
 
 
 def _corrected(s: PsiState, psi: Tensor) -> Tensor:

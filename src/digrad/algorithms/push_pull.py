@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic
+from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
 from digrad.errors import lookup
 
 
@@ -28,14 +28,6 @@ def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Fo
     return FORMS[form](mix, y, g - last)
 
 
-def _step(
-    s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor, forms: tuple[Form, Form]
-) -> TrackingState:
-    x_form, y_form = forms
-    y = tracked(s.y, s.g, g, net.push, y_form)
-    return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
-
-
 class _Family:
     """What all of them share; never used by itself."""
 
@@ -44,6 +36,11 @@ class _Family:
     memory: ClassVar[int] = 3
     root_weighted: ClassVar[bool] = True
     moves_by_n_pi: ClassVar[bool] = True
+
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        """How X and Y are mixed."""
+        raise NotImplementedError
 
     @property
     def traffic(self) -> Traffic:
@@ -55,6 +52,15 @@ class _Family:
 
     def init(self, x: Tensor) -> TrackingState:
         return TrackingState(x)
+
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+        x_form, y_form = self.forms
+        y = tracked(s.y, s.g, g, net.push, y_form)
+        return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
+
+    def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
+        x_form, y_form = self.forms
+        return leaving((y_form, "push", s.y), (x_form, "pull", s.x))
 
     def point(self, s: TrackingState) -> Tensor:
         return s.x
@@ -89,8 +95,9 @@ class PushPull(_Family):
         for form in (self.x_form, self.y_form):
             lookup(FORMS, form, "form")
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, (self.x_form, self.y_form))
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        return (self.x_form, self.y_form)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,7 @@ class OriginalPushPull(_Family):
         Networks, IEEE Transactions on Automatic Control 2021.
     """
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("atc", "cta"))
+    forms = ("atc", "cta")
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,7 @@ class AB(_Family):
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("cta", "atc"))
+    forms = ("cta", "atc")
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,7 @@ class SAB(_Family):
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("cta", "atc"))
+    forms = ("cta", "atc")
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,7 @@ class ABCta(_Family):
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("cta", "cta"))
+    forms = ("cta", "cta")
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,7 @@ class BTPP(_Family):
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("atc", "cta"))
+    forms = ("atc", "cta")
 
 
 @dataclass(frozen=True)
@@ -185,8 +187,7 @@ class STPP(_Family):
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        return _step(s, g, net, lr, ("atc", "cta"))
+    forms = ("atc", "cta")
 
 
 _DSGT_FORMS: dict[str, tuple[Form, Form]] = {
@@ -224,7 +225,15 @@ class DSGT(_Family):
     def traffic(self) -> Traffic:
         return Traffic(pull_vectors=2)
 
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        return _DSGT_FORMS[self.form]
+
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        x_form, y_form = _DSGT_FORMS[self.form]
+        x_form, y_form = self.forms
         y = tracked(s.y, s.g, g, net.pull, y_form)
         return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
+
+    def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
+        x_form, y_form = self.forms
+        return leaving((y_form, "pull", s.y), (x_form, "pull", s.x))

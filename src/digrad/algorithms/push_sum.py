@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic
+from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
 from digrad.algorithms.push_pull import tracked
 from digrad.errors import ParameterError, lookup
 
@@ -75,6 +75,9 @@ class _Untracked(_Family):
     def init(self, x: Tensor) -> PushSumState:
         return PushSumState(x)
 
+    def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
+        return leaving(("cta", "push", s.w))
+
     def point(self, s: PushSumState) -> Tensor:
         return s.x if s.w is None else s.x / s.w
 
@@ -113,8 +116,25 @@ class GradientPush(_Untracked):
 class _Tracked(_Family):
     """What Push-DIGing and its forms share; never used by itself."""
 
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        """How u and Y are mixed."""
+        raise NotImplementedError
+
     def init(self, x: Tensor) -> DigingState:
         return DigingState(x, _ones(x))
+
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+        return self._step(s, g, net.push, lr)
+
+    def _step(self, s: DigingState, g: Tensor, push: Mix, lr: float | Tensor) -> DigingState:
+        u_form, y_form = self.forms
+        y = tracked(s.y, s.g, g, push, y_form)
+        return DigingState(FORMS[u_form](push, s.u, -lr * y), push(s.v), y, g)
+
+    def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
+        u_form, y_form = self.forms
+        return leaving((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
 
     def point(self, s: DigingState) -> Tensor:
         return s.u / s.v
@@ -124,14 +144,6 @@ class _Tracked(_Family):
 
     def tracker(self, s: DigingState) -> Tensor | None:
         return s.y
-
-
-def _step(
-    s: DigingState, g: Tensor, push: Mix, lr: float | Tensor, forms: tuple[Form, Form]
-) -> DigingState:
-    u_form, y_form = forms
-    y = tracked(s.y, s.g, g, push, y_form)
-    return DigingState(FORMS[u_form](push, s.u, -lr * y), push(s.v), y, g)
 
 
 @dataclass(frozen=True)
@@ -149,8 +161,9 @@ class PushDiging(_Tracked):
         lookup(FORMS, self.x_form, "form")
         lookup(FORMS, self.y_form, "form")
 
-    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
-        return _step(s, g, net.push, lr, (self.x_form, self.y_form))
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        return (self.x_form, self.y_form)
 
 
 @dataclass(frozen=True)
@@ -160,8 +173,7 @@ class AddOpt(_Tracked):
     Xi, Xin, Khan, IEEE Transactions on Automatic Control 2018.
     """
 
-    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
-        return _step(s, g, net.push, lr, ("cta", "cta"))
+    forms = ("cta", "cta")
 
 
 @dataclass(frozen=True)
@@ -171,8 +183,7 @@ class PushDigingATC(_Tracked):
     Liang, Huang, Xin, Yuan, arXiv 2312.04928, 2023.
     """
 
-    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
-        return _step(s, g, net.push, lr, ("atc", "atc"))
+    forms = ("atc", "atc")
 
 
 @dataclass(frozen=True)
@@ -200,13 +211,17 @@ class MGPushDiging(_Tracked):
     def samples(self) -> int:
         return self.rounds
 
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        return ("atc", self.y_form)
+
     def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
         def push(rows: Tensor) -> Tensor:
             for _ in range(self.rounds):
                 rows = net.push(rows)
             return rows
 
-        return _step(s, g, push, lr, ("atc", self.y_form))
+        return self._step(s, g, push, lr)
 
 
 def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
@@ -232,6 +247,9 @@ class Sonata(_Family):
 
     def init(self, x: Tensor) -> SonataState:
         return SonataState(x, _ones(x))
+
+    def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
+        return leaving(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: float | Tensor) -> SonataState:
         y = g if s.z is None or s.g is None else (s.z + g - s.g) / s.phi

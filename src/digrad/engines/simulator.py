@@ -28,8 +28,8 @@ class Simulator:
     ) -> None:
         self.rows = slice(0, net.n)
         self.nodes = torch.arange(net.n, device=device)
-        self._pull = _Weights(net.R, device, dtype)
-        self._push = _Weights(net.C, device, dtype)
+        self._pull = Weights(net.R, device, dtype)
+        self._push = Weights(net.C, device, dtype)
 
     def pull(self, rows: Tensor, /) -> Tensor:
         """R X."""
@@ -49,12 +49,12 @@ class Simulator:
         return bool(self._pull.is_sparse or self._push.is_sparse)
 
 
-class _Weights:
-    """One weight matrix on the device, dense or sparse as it pays."""
+class Weights:
+    """One weight matrix, or a block of one, on the device: dense or sparse as it pays."""
 
     def __init__(self, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> None:
-        n = W.shape[0]
-        self.is_sparse = n >= SPARSE_N and W.nnz <= SPARSE_SHARE * n * n
+        height, width = W.shape
+        self.is_sparse = max(W.shape) >= SPARSE_N and W.nnz <= SPARSE_SHARE * height * width
         self._matrix = _sparse(W, dtype) if self.is_sparse else torch.from_numpy(W.toarray())
         self._matrix = self._matrix.to(device=device, dtype=dtype)
 
@@ -65,7 +65,7 @@ class _Weights:
             return self._matrix @ rows
         wide = rows.movedim(-2, 0)
         mixed: Tensor = self._matrix @ wide.reshape(len(wide), -1)
-        return mixed.reshape(wide.shape).movedim(0, -2)
+        return mixed.reshape(len(mixed), *wide.shape[1:]).movedim(0, -2)
 
 
 def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:

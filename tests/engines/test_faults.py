@@ -1,0 +1,172 @@
+"""Notices: who is blamed, and what is said, when ranks wait for each other in vain."""
+
+import time
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from torch.distributed import FileStore, HashStore
+
+from digrad.engines import faults
+from digrad.engines.agreement import DisagreementError, compare, fingerprint, meet
+from digrad.engines.faults import (
+    Board,
+    Notice,
+    PeerError,
+    StoreError,
+    culprits,
+    verdict,
+    within,
+)
+from digrad.networks import build
+
+
+def waits(*ranks: int, lost: bool = False) -> Notice:
+    return Notice("waited", ranks, lost)
+
+
+@pytest.mark.parametrize(
+    ("notices", "start", "found"),
+    [
+        ({1: waits(0)}, 1, [0]),
+        ({3: waits(2), 2: waits(1), 1: waits(0)}, 3, [0]),  # a chain leads to its end
+        ({3: waits(2), 2: waits(1), 1: waits(0), 0: Notice("broke")}, 3, [0]),
+        ({3: waits(2)}, 3, [2]),
+        ({3: waits(1, 2)}, 3, [1, 2]),
+        ({3: waits(1, 2), 2: Notice("broke")}, 3, [2]),  # a reason beats silence
+        ({0: waits(1), 1: waits(2), 2: waits(0)}, 1, []),  # all of them wait
+        ({0: waits(1), 1: waits(0), 2: waits(3)}, 0, []),  # 3 has nothing to do with 0
+        ({0: waits(1, 3), 1: waits(0)}, 0, [3]),
+    ],
+)
+def test_culprits(notices: dict[int, Notice], start: int, found: list[int]) -> None:
+    assert culprits(notices, start) == found
+
+
+def test_verdicts() -> None:
+    silent = verdict({2: waits(1), 1: waits(0)}, rank=2)
+    assert silent.splitlines()[0] == "rank 0 does not answer"
+    assert "rank 1 waited" in silent  # who noticed it first hand
+    assert "rank 2 waited" in silent  # and how it showed here
+    ended = verdict({2: waits(1), 1: waits(0, lost=True)}, rank=2)
+    assert ended.splitlines()[0] == "rank 0 ended"
+    spoke = verdict({2: waits(0), 0: Notice("bad gradient")}, rank=2)
+    assert spoke.splitlines()[0] == "rank 0 stopped: bad gradient"
+    # That 2 lost 1, which gave up before, says nothing about 0.
+    stale = verdict({2: waits(1, lost=True), 1: waits(0)}, rank=2)
+    assert stale.splitlines()[0] == "rank 0 does not answer"
+    assert verdict({0: waits(1), 1: waits(0)}, rank=0).startswith("the ranks wait for each other")
+
+
+def test_notices_survive_the_store() -> None:
+    for notice in (waits(1, 2, lost=True), Notice('quotes " and ünicode')):
+        assert Notice.parse(notice.text().encode()) == notice
+
+
+def boards(count: int, folder: Path, grace: float = 0.3) -> list[Board]:
+    store = FileStore(str(folder / "store"), count)
+    return [Board(store, rank, count, grace) for rank in range(count)]
+
+
+def test_the_first_notice_stands(tmp_path: Path) -> None:
+    mine, other = boards(2, tmp_path)
+    mine.post(Notice("the cause"))
+    mine.post(Notice("the consequence"))
+    assert other.read() == {0: Notice("the cause")}
+
+
+def test_blame_names_who_wrote_nothing(tmp_path: Path) -> None:
+    every, order = boards(3, tmp_path), []
+    every[1].post(waits(0))
+    error = every[2].blame(waits(1), lambda: order.append(sorted(every[0].read())))
+    assert isinstance(error, PeerError)
+    assert str(error).startswith("rank 0 does not answer")
+    assert order == [[1, 2]]  # it hung up after its notice was there to read
+
+
+def test_blame_does_not_wait_for_a_culprit_that_spoke(tmp_path: Path) -> None:
+    every = boards(2, tmp_path, grace=30)
+    every[0].post(Notice("out of data"))
+    started = time.monotonic()
+    assert "rank 0 stopped: out of data" in str(every[1].blame(waits(0), lambda: None))
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [(False, "rank 0 stopped: out of data"), (True, "rank 0 ended")]
+)
+def test_blame_waits_longer_for_the_silent(
+    lost: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is silent may still say why; who is gone will not."""
+    monkeypatch.setattr(faults, "HASTE", 0.05)
+    every = boards(2, tmp_path, grace=20)
+    late = Timer(0.5, every[0].post, [Notice("out of data")])
+    late.start()
+    assert str(every[1].blame(waits(0, lost=lost), lambda: None)).startswith(said)
+    late.join()
+
+
+def test_a_store_that_does_not_answer() -> None:
+    with pytest.raises(StoreError, match=r"does not answer within 0\.1 s"):
+        within(0.1, lambda: time.sleep(1))
+
+    def broken() -> None:
+        raise RuntimeError("connection reset")
+
+    with pytest.raises(StoreError, match="connection reset"):
+        within(5, broken)
+    assert within(5, lambda: None) is None
+
+
+def test_blame_without_a_store(tmp_path: Path) -> None:
+    class Gone:
+        def compare_set(self, *text: str) -> None:
+            raise RuntimeError("broken pipe")
+
+    hung_up = []
+    error = Board(Gone(), 1, 3, 0.2).blame(waits(2), lambda: hung_up.append(True))  # type: ignore[arg-type]
+    assert "rank 0 or the launcher" in str(error)
+    assert "rank 1 waited" in str(error)
+    assert hung_up == [True]
+
+
+def test_meeting_names_all_who_are_absent() -> None:
+    store = HashStore()
+    store.set("hello/2", '{"n": "5"}')
+    with pytest.raises(PeerError, match=r"ranks 1, 3 did not come within 0\.2 s"):
+        meet(store, 0, 4, {"n": "5"}, 0.2)
+
+
+def test_meeting_returns_every_hello() -> None:
+    store = HashStore()
+    store.set("hello/0", '{"n": "4"}')
+    assert meet(store, 1, 2, {"n": "5"}, 5) == [{"n": "4"}, {"n": "5"}]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "3"])
+def test_meeting_strangers(text: str) -> None:
+    store = HashStore()
+    store.set("hello/0", text)
+    with pytest.raises(StoreError, match="another program"):
+        meet(store, 1, 2, {}, 5)
+
+
+def test_differences_are_all_named() -> None:
+    usual = {"n": "4", "lr": "0.1"}
+    compare([usual, usual])
+    with pytest.raises(DisagreementError) as caught:
+        compare([usual, {"n": "5", "lr": "0.1"}, {"n": "4"}])
+    assert "n: ranks 0, 2 have 4, rank 1 has 5" in str(caught.value)
+    assert "lr: ranks 0, 1 have 0.1, rank 2 has nothing" in str(caught.value)
+
+
+def test_fingerprints_tell_matrices_apart() -> None:
+    ring, lazy = build("directed-ring", 6), build("directed-ring", 6, weights="lazy")
+    prints = {fingerprint(W) for W in (ring.R, ring.R.T.tocsr(), build("star", 6).R)}
+    assert len(prints) == 3
+    assert fingerprint(ring.R) == fingerprint(ring.R.copy())
+    changed = ring.R.copy()
+    changed.data[0] += 1e-16 * 4
+    assert fingerprint(changed) != fingerprint(ring.R)
+    assert fingerprint(lazy.R) == fingerprint(lazy.R.tocsc().tocsr())

@@ -1,0 +1,236 @@
+"""Memory that is used again, and the sockets that say when."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+
+from digrad.engines import doorbells, segments
+from digrad.engines.doorbells import Bell, Listener, call
+from digrad.engines.memory import RECYCLED, Pool, Results, rounded
+from digrad.engines.segments import Memory, SharedMemoryError, Views, make_arena, open_arena
+
+linux = pytest.mark.skipif(not doorbells.available(), reason="no anonymous shared memory")
+
+
+def test_results_are_used_again_when_nobody_holds_them() -> None:
+    results, like = Results(), torch.empty(1, RECYCLED)
+    first = results.take(like)
+    where, part = first.data_ptr(), first[:, 5:9]
+    second = results.take(like)
+    assert second.data_ptr() != where
+    del first
+    third = results.take(like)
+    assert third.data_ptr() != where  # a view still holds it
+    del part
+    assert results.take(like).data_ptr() == where
+    assert len({second.data_ptr(), third.data_ptr(), where}) == 3
+
+
+def test_results_have_the_shape_asked_for() -> None:
+    results = Results()
+    for like in (torch.empty(2, 3, RECYCLED // 8).double(), torch.empty(4, 2).mT):
+        got = results.take(like)
+        assert (got.shape, got.dtype, got.is_contiguous()) == (like.shape, like.dtype, True)
+
+
+def test_idle_results_do_not_pile_up() -> None:
+    results = Results()
+    for k in range(40):
+        results.take(torch.empty(1, RECYCLED + k))
+    assert len(results._arrays) <= 6
+
+
+def test_pool_lends_and_takes_back() -> None:
+    pool = Pool(torch.device("cpu"), pinned=False)
+    buffer, rows = pool.take((2, 3), torch.float64)
+    assert (rows.shape, rows.dtype, rows.data_ptr()) == ((2, 3), torch.float64, buffer.data_ptr())
+    other, _ = pool.take((2, 3), torch.float64)
+    assert other.data_ptr() != buffer.data_ptr()
+    pool.give(buffer)
+    assert pool.take((5,), torch.bfloat16)[0] is buffer  # of one size class
+
+
+def test_sizes_are_rounded_up() -> None:
+    assert [rounded(size) for size in (0, 1, 4096, 4097, 10_000)] == [4096, 4096, 4096, 8192, 16384]
+
+
+@linux
+def test_slots_come_back_when_all_have_read() -> None:
+    memory = Memory()
+    slot = memory.take(5000, [1, 2], early=False)
+    memory.read(slot.number, 1)
+    assert memory.take(5000, [1], early=False) is not slot
+    memory.read(slot.number, 2)
+    assert memory.has_free(5000)
+    assert not memory.has_free(50_000)
+    assert memory.take(8000, [3], early=True) is slot
+    assert list(memory.busy) == [1]  # early ones do not count
+    memory.close()
+
+
+@linux
+def test_slots_do_not_overlap_and_need_few_files() -> None:
+    memory = Memory()
+    slots = [memory.take(size, [1], early=True) for size in [4096, 9000, 1 << 20] * 40]
+    ends: dict[int, int] = {}
+    for slot in slots:
+        assert slot.offset >= ends.get(slot.arena.number, 0)
+        assert slot.offset + slot.size <= len(slot.arena.memory)
+        ends[slot.arena.number] = slot.offset + slot.size
+    assert len(ends) <= 2
+    big = memory.take(segments.ARENA * 2, [1], early=True)
+    assert len(big.arena.memory) == segments.ARENA * 2
+    memory.close()
+
+
+@linux
+def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SharedMemoryError, match="4096 more bytes of shared memory cannot be had"):
+        Memory().take(100, [1], early=False)
+
+
+@linux
+def test_arenas_are_handed_over() -> None:
+    arena = make_arena(0, 8192)
+    theirs = open_arena(os.dup(arena.handle))
+    arena.memory[10] = 7
+    assert theirs[10] == 7
+    assert len(theirs) == 8192
+
+
+@linux
+def test_views_are_kept_and_told_apart() -> None:
+    views, arena = Views(), make_arena(0, 8192).memory
+    first = views.get(arena, 4096, 48, torch.float32, (3, 4))
+    assert first.data_ptr() == arena.data_ptr() + 4096
+    assert views.get(arena, 4096, 48, torch.float32, (3, 4)) is first
+    assert views.get(arena, 0, 48, torch.float32, (3, 4)) is not first
+    assert views.get(arena, 4096, 48, torch.float64, (3, 2)).dtype == torch.float64
+    for k in range(2000):
+        views.get(arena, 0, 4, torch.float32, (1,) * (k % 50 + 1))
+        views.get(arena, k, 1, torch.uint8, (1,))
+    assert len(views._made) <= segments.VIEWS
+
+
+@pytest.fixture
+def bells() -> Iterator[tuple[Bell, Bell]]:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    both = Bell(left), Bell(right)
+    yield both
+    for bell in both:
+        bell.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener(2)
+    yield made
+    made.close()
+
+
+@linux
+def test_messages_keep_their_bounds_and_files(bells: tuple[Bell, Bell], tmp_path: Path) -> None:
+    left, right = bells
+    (tmp_path / "file").write_text("hello")
+    handle = os.open(tmp_path / "file", os.O_RDONLY)
+    left.ring(b"one", None, 1, [])
+    left.ring(b"two", handle, 1, [])
+    assert right.await_message(1) == (b"one", None)
+    text, theirs = right.await_message(1)
+    assert text == b"two"
+    assert theirs is not None
+    assert os.read(theirs, 9) == b"hello"
+    os.close(theirs)
+    os.close(handle)
+
+
+@linux
+def test_what_was_sent_before_hanging_up_still_arrives(bells: tuple[Bell, Bell]) -> None:
+    """Also when the one who hung up had messages unread, of which the system complains first."""
+    left, right = bells
+    right.ring(b"never read", None, 1, [])
+    left.ring(b"last words", None, 1, [])
+    left.close()
+    assert right.await_message(1) == (b"last words", None)
+    with pytest.raises(ConnectionError):
+        right.await_message(1)
+    with pytest.raises(ConnectionError):
+        right.ring(b"too late", None, 1, [])
+
+
+@linux
+def test_nothing_comes(bells: tuple[Bell, Bell]) -> None:
+    _, right = bells
+    with pytest.raises(TimeoutError):
+        right.await_message(0.05)
+
+
+@linux
+def test_two_who_fill_each_others_queues(bells: tuple[Bell, Bell]) -> None:
+    """Each takes in what the other sends while its own does not get through."""
+    left, right = bells
+    count, got = 3000, []
+
+    def talk(bell: Bell) -> None:
+        for k in range(count):
+            bell.ring(b"%d" % k, None, 20, [bell])
+        got.append([int(bell.await_message(20)[0]) for _ in range(count)])
+
+    threads = [Thread(target=talk, args=(bell,)) for bell in (left, right)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert got == [list(range(count))] * 2
+
+
+@linux
+def test_a_full_queue_that_nobody_reads(bells: tuple[Bell, Bell]) -> None:
+    left, _ = bells
+
+    def talk() -> None:
+        for _ in range(100_000):
+            left.ring(b"x" * 1000, None, 0.05, [])
+
+    with pytest.raises(TimeoutError):
+        talk()
+
+
+@linux
+def test_calls(listener: Listener) -> None:
+    first, second = call(listener.name, 3), call(listener.name, 5)
+    assert first is not None
+    assert second is not None
+    accepted = listener.accept(2, 1)
+    assert sorted(accepted) == [3, 5]
+    accepted[5].ring(b"for five", None, 1, [])
+    assert second.await_message(1) == (b"for five", None)
+    for bell in (first, second, *accepted.values()):
+        bell.close()
+
+
+@linux
+def test_calls_to_nobody(listener: Listener) -> None:
+    listener.close()
+    assert call(listener.name, 1) is None
+    assert call("digrad-nobody", 1) is None
+
+
+@linux
+def test_other_users_are_turned_away(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller = call(listener.name, 1)
+    assert caller is not None
+    monkeypatch.setattr(os, "getuid", lambda: -5)
+    assert call(listener.name, 1) is None
+    with pytest.raises(TimeoutError):
+        listener.accept(1, 0.1)
+    caller.close()

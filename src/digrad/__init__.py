@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from digrad import networks, theory
+    from digrad import networks, optim, theory
+    from digrad.algorithms import PushPull
     from digrad.analysis import Analysis, analyze
     from digrad.errors import DigradError
     from digrad.networks import Digraph, Network, build, load, weigh
@@ -17,12 +18,14 @@ __all__ = [
     "DigradError",
     "Digraph",
     "Network",
+    "PushPull",
     "Setting",
     "analyze",
     "build",
     "constants",
     "load",
     "networks",
+    "optim",
     "perron",
     "theory",
     "weigh",
@@ -31,6 +34,7 @@ __all__ = [
 # Names are imported when first used, so that the command line starts at once.
 _HOMES = {
     "Analysis": "analysis",
+    "PushPull": "algorithms",
     "analyze": "analysis",
     "DigradError": "errors",
     "Digraph": "networks",
@@ -46,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("networks", "theory"):
+    if name in ("networks", "optim", "theory"):
         return import_module(f"digrad.{name}")
     if name in _HOMES:
         return getattr(import_module(f"digrad.{_HOMES[name]}"), name)

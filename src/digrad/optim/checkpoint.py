@@ -1,0 +1,247 @@
+"""Checkpoints: one folder for each, whole or not there, that any layout of blocks can load.
+
+    step-000120/
+        manifest.json            the run, the parameter groups, how many nodes
+        node-00000.safetensors   the variables of one node, and what was stored with it
+
+All ranks write into ``step-000120.part`` in a folder that all of them see; when every file is
+on disk, rank 0 moves it to its name. Killing any rank at any moment leaves the checkpoint
+before. Nothing is pickled, unlike the metadata of torch.distributed.checkpoint: where the
+files can be trusted, ``opt.state_dict()`` works with that too.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from digrad import __version__
+from digrad.errors import FileFormatError, message
+from digrad.optim.decentralized import Decentralized
+from digrad.optim.state import CheckpointError, node_name
+from digrad.optim.tensors import read_tensors, write_tensors
+from digrad.optim.values import Tensors, decode, encode
+from digrad.writing import write_whole
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")
+_MANIFEST = "manifest.json"
+T = TypeVar("T")
+
+
+def save_checkpoint(
+    folder: str | Path,
+    opt: Decentralized,
+    extra: Mapping[str, Any] | None = None,
+    *,
+    keep: int = 2,
+) -> Path:
+    """Store a run; every rank must call it, after the same step.
+
+    The ranks wait for each other, so the optimizer's ``timeout`` must be longer than writing
+    takes.
+
+    Args:
+        folder: seen by all ranks; each checkpoint gets a folder in it.
+        opt: the run.
+        extra: what each rank needs besides, for example the state of a scheduler, or
+            ``torch.get_rng_state()`` for dropout: numbers, texts, tensors, and lists and tables
+            of them. It is kept with each of the rank's nodes.
+        keep: how many checkpoints are kept, the newest.
+
+    Returns:
+        The checkpoint's folder.
+    """
+    folder, first = Path(folder), opt.engine.rank == 0
+    # All ranks look before rank 0 makes anything, so that they find the same name free.
+    place = _together(opt, lambda: _free(folder, opt.t), "look into the folder")
+    part = place.with_name(place.name + ".part")
+    _together(opt, lambda: _make(part) if first else None, "make the folder")
+    _together(opt, lambda: _write_nodes(part, opt, extra or {}), "write its nodes")
+    _together(opt, lambda: _finish(part, place, opt) if first else None, "finish the checkpoint")
+    if first:
+        _prune(folder, keep)
+    return place
+
+
+def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | None:
+    """Go on from the newest checkpoint; every rank must call it.
+
+    The number of ranks and their blocks may differ from those of the run that stored it.
+
+    Returns:
+        What was stored as ``extra`` with this rank's first node; none if there is no
+        checkpoint, and then nothing is changed.
+    """
+    place = _together(opt, lambda: latest(folder), "look for checkpoints")
+    steps = _from_all(opt, 0 if place is None else 1 + _order(place)[0])
+    if len(set(steps)) > 1:
+        raise CheckpointError(
+            message(
+                f"not all ranks find the same checkpoint in {folder}: rank {opt.engine.rank} "
+                f"finds {'none' if place is None else place.name}",
+                hint="use a folder that all machines see",
+            )
+        )
+    return None if place is None else _together(opt, lambda: _load(place, opt), "load")
+
+
+def latest(folder: str | Path) -> Path | None:
+    """Return the newest complete checkpoint in a folder, if there is one."""
+    return max(_complete(Path(folder)), key=_order, default=None)
+
+
+def _complete(folder: Path) -> list[Path]:
+    """List the checkpoints that rank 0 has moved to their names."""
+    try:
+        return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _order(place: Path) -> tuple[int, int]:
+    found = _NAME.fullmatch(place.name)
+    assert found is not None
+    return int(found[1]), int(found[2] or 1)
+
+
+def _free(folder: Path, t: int) -> Path:
+    """Return the name for a step, with a number if it was stored before."""
+    taken = [_order(path)[1] for path in _complete(folder) if _order(path)[0] == t]
+    return folder / (f"step-{t:06d}" + (f".{max(taken) + 1}" if taken else ""))
+
+
+def _make(part: Path) -> None:
+    """Make an empty folder, without what a killed run left there."""
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+
+
+def _write_nodes(part: Path, opt: Decentralized, extra: Mapping[str, Any]) -> None:
+    tensors: Tensors = {}
+    said = json.dumps(encode(dict(extra), "extra", tensors))
+    for row, node in enumerate(opt.engine.nodes.tolist()):
+        state = {f"state.{name}": parts for name, parts in opt.node_state(row).items()}
+        beside = {name: [value] for name, value in tensors.items()}
+        write_tensors(_node_file(part, node), {**state, **beside}, {"extra": said})
+
+
+def _finish(part: Path, place: Path, opt: Decentralized) -> None:
+    lacking = [i for i in range(opt.network.n) if not _node_file(part, i).exists()]
+    if lacking:
+        raise CheckpointError(
+            message(
+                f"rank 0 does not see the file of node {lacking[0]} in {part}",
+                hint="use a folder that all machines see",
+            )
+        )
+    groups = torch.optim.Optimizer.state_dict(opt)["param_groups"]
+    local = ("params", "param_names")
+    manifest = {
+        "format": FORMAT,
+        "digrad": __version__,
+        "nodes": opt.network.n,
+        "run": opt.run_state(),
+        "param_groups": [
+            encode({k: _plain(v) for k, v in g.items() if k not in local}, "param_groups", {})
+            for g in groups
+        ],
+    }
+    write_whole(part / _MANIFEST, json.dumps(manifest, indent=1).encode())
+    _sync(part)
+    part.rename(place)
+    _sync(place.parent)
+
+
+def _plain(value: Any) -> Any:
+    """Return a learning rate that is a tensor as a number."""
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _prune(folder: Path, keep: int) -> None:
+    """Remove what killed runs left, and old checkpoints, each in one move out of sight."""
+    for part in folder.glob("step-*.part"):
+        shutil.rmtree(part, ignore_errors=True)
+    for old in sorted(_complete(folder), key=_order)[: -max(1, keep)]:
+        part = old.rename(old.with_name(old.name + ".part"))
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
+    manifest = _manifest(place / _MANIFEST)
+    if manifest["format"] != FORMAT:
+        raise CheckpointError(
+            message(
+                f"{place} has format {manifest['format']}, this digrad reads {FORMAT}",
+                hint=f"use digrad {manifest['digrad']}",
+            )
+        )
+    nodes, extras = {}, []
+    for node in opt.engine.nodes.tolist():
+        tensors, about = read_tensors(_node_file(place, node))
+        prefix = "state."
+        state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        nodes[node_name(node)] = state
+        extras.append(decode(json.loads(about.get("extra", "{}")), tensors))
+    groups = [decode(group, {}) for group in manifest["param_groups"]]
+    opt.load_state_dict({"state": nodes, "param_groups": groups, "run": manifest["run"]})
+    extra: dict[str, Any] = extras[0]
+    return extra
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        int(said["format"]), said["digrad"], said["run"]["steps"], said["run"]["absent"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "delete its folder to use an older one"
+        raise FileFormatError(message(f"{path} cannot be read: {error}", hint=hint)) from error
+    return said
+
+
+def _together(opt: Decentralized, work: Callable[[], T], what: str) -> T:
+    """Do something on every rank, and end on every rank if it fails on one."""
+    try:
+        done, error = work(), None
+    except Exception as problem:
+        done, error = None, problem
+    failed = [node for node, code in enumerate(_from_all(opt, int(error is not None))) if code]
+    if isinstance(error, OSError):
+        raise CheckpointError(
+            message(f"cannot {what}: {error}", hint="choose a folder that can be written to")
+        ) from error
+    if error is not None:
+        raise error
+    if failed:
+        raise CheckpointError(
+            message(f"the rank of node {failed[0]} could not {what}", hint="look at its output")
+        )
+    return done  # type: ignore[return-value]  # without an error it is what work returned
+
+
+def _from_all(opt: Decentralized, number: int) -> list[int]:
+    """Return one number of each node; waits for all ranks.
+
+    Rows travel in the models' type, in which only small numbers are exact: byte by byte.
+    """
+    digits = torch.tensor(list(number.to_bytes(8, "big")))
+    rows = digits.to(opt.rows.models).expand(len(opt.rows.models), -1).contiguous()
+    return [int.from_bytes(bytes(map(int, row)), "big") for row in opt.engine.gather(rows).tolist()]
+
+
+def _node_file(place: Path, node: int) -> Path:
+    return place / f"node-{node:05d}.safetensors"
+
+
+def _sync(folder: Path) -> None:
+    """Bring a folder's names to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

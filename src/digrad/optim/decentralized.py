@@ -1,0 +1,360 @@
+"""Every algorithm of the library as an optimizer of PyTorch.
+
+What a node keeps, in vectors of the length of its model (push-sum weights are one number):
+
+| algorithm                                          | model | more              | together |
+|----------------------------------------------------|-------|-------------------|----------|
+| push-pull, ab, btpp, stpp, dsgt and their forms    | x     | y, g              | 3        |
+| sonata                                             | x     | z, g              | 3        |
+| push-diging, add-opt and their forms               | u/v   | u, y, g           | 4        |
+| sgp, gradient-push                                 | x/w   | x                 | 2        |
+| extra; exact-diffusion, d2, nids                   | x     | h; psi            | 2        |
+| diffusion (``cta``)                                | phi   | x                 | 2        |
+| dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
+
+To that come autograd's gradient, as with any optimizer, and during a step a few times
+``bucket_bytes``. Parameters are views of the model's row, not copies.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms import ALGORITHMS, Algorithm, check
+from digrad.engines.agreement import fingerprint
+from digrad.engines.faults import PeerError
+from digrad.errors import DigradError, ParameterError, lookup, message
+from digrad.networks import Network, as_network, load
+from digrad.networks.registry import NetworkLike
+from digrad.optim import state as stored
+from digrad.optim.connect import connect
+from digrad.optim.gradients import stopped, unusable
+from digrad.optim.layout import Parameters, lay_out
+from digrad.optim.rows import Rows, Setting
+from digrad.optim.watch import Watch, Writer
+from digrad.theory.eigenvectors import perron
+
+BUCKET_BYTES = {"cpu": 2 << 20}
+
+
+class Decentralized(torch.optim.Optimizer):
+    """Trains one model over a network: ``zero_grad``, forward, backward, ``step``.
+
+    Every rank holds one node, or a block of nodes, and makes this object with the same
+    arguments; a rank that differs is named on all of them. ``step`` hands the algorithm the
+    gradients that backward left, taken at the parameters as they are. Gradients may be
+    accumulated, clipped and scaled (``GradScaler``) before; every scheduler of PyTorch works.
+    A parameter without a gradient counts as one with gradient zero; one that is frozen when
+    the optimizer is made is left alone. Buffers (batch norm) stay each node's own.
+
+    >>> import torch
+    >>> from digrad.algorithms import PushPull
+    >>> from digrad.networks import directed_ring
+    >>> models = [torch.nn.Linear(2, 1) for _ in range(3)]  # three nodes in this process
+    >>> opt = Decentralized([m.parameters() for m in models], PushPull(), directed_ring(3), lr=0.1)
+    >>> for m in models:
+    ...     m(torch.ones(1, 2)).square().sum().backward()
+    >>> opt.step()
+    >>> with opt.consensus():  # the same model in all of them, for evaluation and for saving
+    ...     bool(torch.equal(models[0].weight, models[2].weight))
+    True
+
+    Args:
+        params: ``model.parameters()``, ``model.named_parameters()`` or groups with options, as
+            for any optimizer; for a block of nodes a list with one of these for each own node.
+        algorithm: an algorithm or its name.
+        network: a network, a graph, a file of one, or a pair of matrices, with one node for each
+            rank or as many as the blocks have together.
+        lr: γ, the step you would give SGD.
+        weight_decay: λ; λx is added to the gradients.
+        scale_by_n_pi: whether methods that move by nπ times the mean gradient get γ/(nπ).
+        blocks: how many nodes each rank holds; as even as possible by default.
+        group: the process group, the default one by default.
+        message_dtype: in which rows travel, for example ``torch.bfloat16``; own rows stay exact.
+        bucket_bytes: how much of the models is stepped at a time; by default 2 MB on a CPU, whose
+            cache then holds what a step needs besides the state, and 25 MB elsewhere.
+        timeout: seconds after which a rank that does not answer is given up.
+        nonfinite: what to do with a gradient that is not finite: ``stop`` ends all ranks with
+            an error; ``skip`` lets the node take part with the gradient it used last, where the
+            method keeps it, and with zero otherwise, and counts it in ``skipped``. Under a
+            ``GradScaler``, which provokes infinities, it is always ``skip``.
+        broadcast: whether all nodes start from the parameters of node 0; if not, they must
+            already be equal.
+        shared_memory: whether ranks on one machine exchange rows through memory.
+        overlap: whether rows that can leave before the next gradient do, which takes memory for
+            them on the receiving side. The results are the same bits.
+        log_dir: a folder for TensorBoard; see ``watch``.
+        log_every: how many steps from one entry there to the next.
+    """
+
+    # GradScaler then always calls step(), and says through found_inf what it found: a rank
+    # that left the step out by itself would keep the others waiting.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        params: Parameters,
+        algorithm: Algorithm[Any] | str,
+        network: NetworkLike | str | Path,
+        lr: float = 0.01,
+        *,
+        weight_decay: float = 0.0,
+        scale_by_n_pi: bool = True,
+        blocks: Sequence[int] | None = None,
+        group: Any = None,
+        message_dtype: torch.dtype | None = None,
+        bucket_bytes: int | None = None,
+        timeout: float = 60.0,
+        nonfinite: Literal["stop", "skip"] = "stop",
+        broadcast: bool = True,
+        shared_memory: bool | Literal["auto"] = "auto",
+        overlap: bool = True,
+        log_dir: str | None = None,
+        log_every: int = 100,
+    ) -> None:
+        _check_numbers(lr=lr, weight_decay=weight_decay, bucket_bytes=bucket_bytes or 0)
+        lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
+        self._made = False
+        self.algorithm = _algorithm(algorithm)
+        self.network = _network(network)
+        check(self.algorithm, self.network)
+        self.layout = lay_out(params)
+        groups = [dict(one) for one in self.layout.groups]
+        super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
+        settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
+        if bucket_bytes is None:
+            bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
+        scaled = scale_by_n_pi and self.algorithm.moves_by_n_pi
+        self._per_lr = 1 / perron(self.network).n_pi if scaled else 1.0
+        options = {
+            "lr and weight_decay": settings,
+            "scale_by_n_pi": scaled,
+            "bucket_bytes": bucket_bytes,
+            "overlap": overlap,
+            "log_every": log_every if log_dir else 0,
+        }
+        self.engine = connect(
+            self.network,
+            self.layout,
+            blocks=blocks,
+            group=group,
+            message_dtype=message_dtype,
+            timeout=timeout,
+            shared_memory=shared_memory,
+            about=self._about() | {key: str(value) for key, value in options.items()},
+        )
+        self.rows = Rows(
+            self.algorithm,
+            self.network,
+            self.engine,
+            self.layout,
+            bucket_bytes=bucket_bytes,
+            overlap=overlap,
+            broadcast=broadcast,
+        )
+        self.t = 0  # steps taken
+        self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
+        self._nonfinite = nonfinite
+        self._evaluating = self._cut_off = False
+        self._watch = Watch(self.rows)
+        if log_dir is not None:
+            self.watch(log_dir, log_every)
+        self._made = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refuse: all ranks have laid out their rows."""
+        if self._made:
+            raise ParameterError(
+                message(
+                    "parameters cannot be added to a run: the rows have their places",
+                    hint="give the groups to the optimizer when it is made",
+                )
+            )
+        super().add_param_group(param_group)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step of the algorithm with the gradients that backward left.
+
+        Every rank must call it. A ``closure``, if given, is called first, for PyTorch's sake.
+
+        Raises:
+            GradientError: a gradient is not finite; the other ranks are told.
+            PeerError: another rank ended, hangs or stopped; the text names it.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_usable()
+        with self._telling():
+            skip = self._check_gradients()
+        scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
+        self._cut_off = True
+        seconds = self.rows.step(
+            [
+                Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
+                for g in self.param_groups
+            ],
+            scale=1.0 if scale is None else 1 / float(scale),
+            skip=skip,
+        )
+        self._cut_off = False
+        self.t += 1
+        self._watch.step(self.t, seconds)
+        return loss
+
+    @contextmanager
+    def consensus(self) -> Iterator[Tensor]:
+        """Put the method's answer into the parameters of every rank, for as long as it lasts.
+
+        That is xhat = π_Rᵀ X for methods of the push-pull kind, the plain mean for others.
+        Every rank must enter. The nodes' own models come back after it, whatever happens.
+        """
+        xhat = self.consensus_vector()
+        self._evaluating = True
+        self.layout.show(xhat.expand(len(self.layout.models), -1))
+        try:
+            yield xhat
+        finally:
+            self.layout.show(self.rows.models)
+            self._evaluating = False
+
+    @torch.no_grad()
+    def consensus_vector(self) -> Tensor:
+        """Return xhat as one row of ``layout.dim`` numbers; every rank must ask for it."""
+        self._check_usable()
+        return self.rows.xhat()
+
+    def watch(self, writer: Writer | str, every: int = 100) -> None:
+        """Write scalars for TensorBoard every so many steps; call it on every rank.
+
+        See ``digrad.optim.watch.Watch`` for which. Only rank 0 writes; measuring costs two sums
+        over all nodes each time.
+
+        Args:
+            writer: a folder, or a ``SummaryWriter``.
+            every: how many steps from one entry to the next.
+        """
+        self._watch.open(writer, every)
+
+    def note(self, loss: float | Tensor) -> None:
+        """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""
+        self._watch.note(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the run needs to go on to the same bits, the models included.
+
+        ``state`` has an entry for each own node, so that torch.distributed.checkpoint stores
+        those of all ranks, and any layout of blocks can load them.
+        """
+        nodes = {
+            stored.node_name(node): dict(stored.joined(self.node_state(row)))
+            for row, node in enumerate(self.engine.nodes.tolist())
+        }
+        return {**super().state_dict(), "state": nodes, "run": self.run_state()}
+
+    def node_state(self, row: int) -> stored.Pieces:
+        """Return the variables of one own node, and how often it skipped, as views."""
+        self._check_usable(evaluating=True)
+        parts = stored.pieces(self.algorithm, self.rows.buckets, row)
+        return {**parts, "skipped": [torch.tensor([self.skipped[row]])]}
+
+    def run_state(self) -> dict[str, Any]:
+        """Return what the nodes have in common."""
+        absent = stored.absent(self.algorithm, self.rows.buckets[0])
+        return {**self._about(), "steps": self.t, "absent": absent}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state; every rank must do so, with the state of the same step.
+
+        Raises:
+            CheckpointError: it is of another algorithm, network or model.
+        """
+        self._check_usable()
+        run, rows = state_dict["run"], self.engine.rows
+        stored.refuse_changes(run, self._about())
+        nodes = stored.own_nodes(state_dict["state"], rows.start, rows.stop - rows.start)
+        groups = stored.own_groups(state_dict["param_groups"], super().state_dict()["param_groups"])
+        self.engine.forget()
+        stored.restore(self.algorithm, self.rows.buckets, nodes, run["absent"])
+        super().load_state_dict({"state": {}, "param_groups": groups})
+        self.t = int(run["steps"])
+        self.skipped = [int(node["skipped"]) for node in nodes]
+
+    def close(self) -> None:
+        """End the exchange with the other ranks; the models stay as they are."""
+        with suppress(PeerError):  # what is still under way is of no use
+            self.engine.forget()
+        self.engine.close()
+
+    def _about(self) -> dict[str, str]:
+        """Return what all ranks, and all parts of a run, must have in common."""
+        return {
+            "algorithm": repr(self.algorithm),
+            "network": f"R {fingerprint(self.network.R)}, C {fingerprint(self.network.C)}",
+            "parameters": self.layout.summary(),
+        }
+
+    def _check_usable(self, *, evaluating: bool = False) -> None:
+        if self._evaluating and not evaluating:
+            raise ParameterError(
+                message("the parameters hold the consensus", hint="leave opt.consensus() first")
+            )
+        if self._cut_off:
+            raise ParameterError(
+                message(
+                    f"step {self.t} was cut off by an error, so the state is half old, half new",
+                    hint="start again from the last checkpoint",
+                )
+            )
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Let the other ranks know why this one ends, and hang up, so that they need not wait."""
+        try:
+            yield
+        except DigradError as error:
+            self.engine.fail(str(error).partition("\n")[0])
+            self.engine.close()
+            raise
+
+    def _check_gradients(self) -> list[int]:
+        """Return the own nodes whose gradients are left out in this step."""
+        self.layout.check_in_place(self.rows.models)
+        bad = unusable(self.layout)
+        first, scaled = self.engine.rows.start, hasattr(self, "found_inf")
+        if bad and self._nonfinite == "stop" and not scaled:
+            raise stopped({first + row: name for row, name in bad.items()}, self.t)
+        for row in bad:
+            self.skipped[row] += 1
+        return list(bad)
+
+
+def _algorithm(given: Algorithm[Any] | str) -> Algorithm[Any]:
+    return lookup(ALGORITHMS, given, "algorithm")() if isinstance(given, str) else given
+
+
+def _network(given: NetworkLike | str | Path) -> Network:
+    return as_network(load(given) if isinstance(given, str | Path) else given)
+
+
+def _check_numbers(**numbers: Any) -> list[float]:
+    for name, value in numbers.items():
+        if not 0 <= float(value) < inf:
+            raise ParameterError(
+                message(f"{name} must be finite and at least 0, got {value}", hint="try 0.01")
+            )
+    return list(map(float, numbers.values()))

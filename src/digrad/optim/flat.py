@@ -1,0 +1,140 @@
+"""Buckets: stretches of columns that take a step one after the other.
+
+A recursion treats every column alike, so a step can be taken on a stretch of columns at a
+time, and what it needs besides the state is bounded by the size of a stretch.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import Algorithm, Mixer
+from digrad.optim.layout import Layout, Slot
+from digrad.optim.turns import Alone
+
+
+class Bucket:
+    """A stretch of columns of the models, and of the state.
+
+    Where the point of an algorithm is one of its variables, the models are that variable:
+    nothing is kept twice. Otherwise (push-sum: X/w) they are a copy.
+
+    Args:
+        columns: which, within one parameter group.
+        group: the number of that group.
+        models: the columns of all rows, shape (own nodes, columns); parameters are views of it.
+        slots: the parameters with numbers in these columns, by their place among all.
+    """
+
+    def __init__(
+        self,
+        columns: slice,
+        group: int,
+        models: Tensor,
+        slots: Sequence[tuple[int, Slot]],
+        state: Any,
+    ) -> None:
+        self.columns, self.group, self.models, self.slots = columns, group, models, slots
+        self.state = state
+
+    @property
+    def width(self) -> int:
+        """How many columns."""
+        return self.models.shape[1]
+
+    def step(self, algorithm: Algorithm[Any], g: Tensor, mixer: Mixer, lr: float) -> None:
+        """Take one step with the gradients g, which are kept if the algorithm keeps them."""
+        self.settle(algorithm, algorithm.step(self.state, g, mixer, lr))
+
+    def settle(self, algorithm: Algorithm[Any], state: Any) -> None:
+        """Take over a state, and put its point into the models."""
+        point = algorithm.point(state)
+        kept = {
+            name: self._own(value)
+            for name, value in state._asdict().items()
+            if value is not None and value is not point
+        }
+        shown = {name: self.models for name, value in state._asdict().items() if value is point}
+        self.models.copy_(point)
+        self.state = state._replace(**kept, **shown)
+
+    def _own(self, value: Tensor) -> Tensor:
+        """Copy what lies in the models, which are about to change, or in larger memory."""
+        storage = value.untyped_storage()
+        lent = storage.data_ptr() == self.models.untyped_storage().data_ptr()
+        part = storage.nbytes() != value.numel() * value.element_size()
+        return value.clone(memory_format=torch.contiguous_format) if lent or part else value
+
+    def gradients(self, layout: Layout) -> Tensor:
+        """Gather the gradients of all own nodes; a parameter without one counts as zero."""
+        g = torch.empty_like(self.models, memory_format=torch.contiguous_format)
+        for row, model in zip(g, layout.models, strict=True):
+            torch.cat([self._piece(slot, model[k], row) for k, slot in self.slots], out=row)
+        return g
+
+    def _piece(self, slot: Slot, parameter: Tensor, row: Tensor) -> Tensor:
+        first = max(slot.start, self.columns.start) - slot.start
+        last = min(slot.stop, self.columns.stop) - slot.start
+        if parameter.grad is None:
+            return row.new_zeros(last - first)
+        return slot.flat(parameter.grad)[first:last]
+
+
+def cut(
+    layout: Layout, models: Tensor, algorithm: Algorithm[Any], bucket_bytes: int, most_rows: int
+) -> list[Bucket]:
+    """Cut the columns into buckets of about equal size within each group.
+
+    All ranks come to the same buckets, since ``most_rows`` is the largest number of rows of
+    any. The first bucket has more than one column if any has: see ``Turns``.
+    """
+    most = max(2, bucket_bytes // (most_rows * models.element_size()))
+    buckets = []
+    for group in range(len(layout.groups)):
+        span = layout.span(group)
+        width = span.stop - span.start
+        count = -(-width // most)
+        edges = [span.start + width * k // count for k in range(count + 1)] if count else []
+        for start, stop in pairwise(edges):
+            part = models[:, start:stop]
+            slots = [
+                (k, slot)
+                for k, slot in enumerate(layout.slots)
+                if slot.start < stop and slot.stop > start
+            ]
+            columns = slice(start, stop)
+            buckets.append(Bucket(columns, group, part, slots, algorithm.init(part)))
+    buckets.sort(key=lambda bucket: bucket.width == 1)  # stable: the others keep their order
+    return buckets
+
+
+def variables(algorithm: Algorithm[Any]) -> dict[str, bool]:
+    """Return the names of the variables an algorithm keeps, and whether each has a full row.
+
+    >>> from digrad.algorithms import SGP
+    >>> variables(SGP())  # the push-sum weight of a node is one number
+    {'x': True, 'w': False}
+    """
+    x = torch.zeros(1, 2)
+    state = algorithm.init(x)
+    for _ in range(2):
+        state = algorithm.step(state, x, Alone(), 0.0)
+    made = state._asdict().items()
+    return {name: value.shape[-1] == 2 for name, value in made if value is not None}
+
+
+def vectors(algorithm: Algorithm[Any]) -> int:
+    """Return how many vectors of the model's length a node keeps, its model included.
+
+    >>> from digrad.algorithms import SGP, PushPull
+    >>> vectors(PushPull()), vectors(SGP())  # x, y, g; numerators and models
+    (3, 2)
+    """
+    x = torch.zeros(1, 2)
+    state = algorithm.step(algorithm.init(x), x, Alone(), 0.0)
+    point = algorithm.point(state)
+    shown = any(value is point for value in state)
+    return sum(variables(algorithm).values()) + (not shown)

@@ -1,0 +1,265 @@
+"""Parameters as rows: every own node's model becomes one flat row, its parameters views of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from digrad.errors import ParameterError, message
+
+Entry: TypeAlias = Tensor | tuple[str, Tensor]
+Group: TypeAlias = Mapping[str, Any]
+Model: TypeAlias = Iterable[Entry] | Iterable[Group]
+Parameters: TypeAlias = Model | Iterable[Model]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter lies in a row."""
+
+    name: str
+    group: int
+    start: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        """The column behind its last."""
+        return self.start + self.shape.numel()
+
+    def of(self, row: Tensor) -> Tensor:
+        """Return the view of a row, shape (dim,), that has the parameter's shape."""
+        return row[self.start : self.stop].as_strided(self.shape, self.stride)
+
+    def flat(self, value: Tensor) -> Tensor:
+        """Return a tensor of the parameter's shape in the row's order, as a view if it can be."""
+        if value.stride() == self.stride:
+            return value.as_strided((value.numel(),), (1,))
+        row = value.new_empty(value.numel())
+        row.as_strided(self.shape, self.stride).copy_(value)
+        return row
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The trainable parameters of the own nodes, and where they lie in a node's row.
+
+    Columns are in the order of the parameter groups, so that each group is one stretch.
+    """
+
+    slots: tuple[Slot, ...]
+    models: tuple[tuple[Tensor, ...], ...]  # for each own node its parameters, slot by slot
+    frozen: tuple[Tensor, ...]  # parameters that asked for no gradient
+    groups: tuple[dict[str, Any], ...]  # as torch.optim.Optimizer takes them
+    is_block: bool  # whether a list of models was given, though it may be of one
+
+    @property
+    def dim(self) -> int:
+        """Length of a row."""
+        return self.slots[-1].stop
+
+    @property
+    def like(self) -> Tensor:
+        """A parameter: all have its dtype and device."""
+        return self.models[0][0]
+
+    def span(self, group: int) -> slice:
+        """Return the columns of a group, an empty stretch if all of it is frozen."""
+        own = [slot for slot in self.slots if slot.group == group]
+        return slice(own[0].start, own[-1].stop) if own else slice(0, 0)
+
+    def summary(self) -> str:
+        """Describe the rows in a line that differs for different models."""
+        parts = [(slot.group, list(slot.shape), slot.stride) for slot in self.slots]
+        print_ = sha256(repr(parts).encode()).hexdigest()[:16]
+        kind = str(self.like.dtype).removeprefix("torch.")
+        return f"{len(parts)} tensors, {self.dim} numbers, {kind}, shapes {print_}"
+
+    @torch.no_grad()
+    def flatten(self) -> Tensor:
+        """Move all parameters into one new tensor of shape (own nodes, dim)."""
+        rows = self.like.new_empty(len(self.models), self.dim)
+        for row, model in zip(rows, self.models, strict=True):
+            for slot, parameter in zip(self.slots, model, strict=True):
+                slot.of(row).copy_(parameter)
+        self.show(rows)
+        return rows
+
+    def show(self, rows: Tensor) -> None:
+        """Make the parameters views of the rows."""
+        for row, model in zip(rows, self.models, strict=True):
+            for slot, parameter in zip(self.slots, model, strict=True):
+                parameter.data = slot.of(row)
+
+    def check_in_place(self, rows: Tensor) -> None:
+        """Refuse parameters that are views of these rows no longer."""
+        size = rows.element_size()
+        for row, model in zip(rows, self.models, strict=True):
+            start = row.data_ptr()
+            for slot, parameter in zip(self.slots, model, strict=True):
+                if parameter.numel() and parameter.data_ptr() != start + slot.start * size:
+                    raise ParameterError(
+                        message(
+                            f"{slot.name} has been given other memory since the optimizer was made",
+                            hint="call model.to(...) before making the optimizer, and change "
+                            "parameters in place",
+                        )
+                    )
+        for parameter in self.frozen:
+            if parameter.grad is not None:
+                raise ParameterError(
+                    message(
+                        f"a parameter of shape {tuple(parameter.shape)} was frozen when the "
+                        "optimizer was made, but has a gradient now",
+                        hint="make a new optimizer after requires_grad_(True)",
+                    )
+                )
+
+
+def lay_out(params: Parameters) -> Layout:
+    """Arrange parameters in rows: one model, or a list with one model for each own node."""
+    given, is_block = _models(params)
+    models = [_groups(model) for model in given]
+    first = models[0]
+    slots, start = [], 0
+    for g, group in enumerate(first):
+        for name, parameter in _trainable(group):
+            # Dense tensors keep the order of their numbers, as channels_last needs it.
+            stride = torch.empty_like(parameter, device="meta").stride()
+            slots.append(Slot(name, g, start, parameter.shape, stride))
+            start += parameter.numel()
+    if not start:
+        raise ParameterError(
+            message("there is no parameter to train", hint="at least one must require a gradient")
+        )
+    for k, model in enumerate(models[1:], 1):
+        _check_alike(first, model, k)
+    trained = [[p for group in model for _, p in _trainable(group)] for model in models]
+    _check_kinds([slot.name for slot in slots], trained)
+    every = [p for model in models for group in model for _, p in group.entries]
+    if len({id(p) for p in every}) < len(every):
+        raise ParameterError(
+            message("two nodes share a parameter", hint="give every node a model of its own")
+        )
+    return Layout(
+        tuple(slots),
+        tuple(map(tuple, trained)),
+        tuple(p for p in every if not p.requires_grad),
+        tuple(_torch_group([model[g] for model in models]) for g in range(len(first))),
+        is_block,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    entries: list[tuple[str, Tensor]]  # without repetitions
+    options: dict[str, Any]
+    named: bool
+
+
+def _models(params: Parameters) -> tuple[list[Model], bool]:
+    if isinstance(params, torch.nn.Module | Tensor) or not isinstance(params, Iterable):
+        raise ParameterError(
+            message(
+                f"the parameters are a {type(params).__name__}",
+                hint="pass model.parameters() or model.named_parameters()",
+            )
+        )
+    given: list[Any] = list(params)
+    if not given:
+        raise ParameterError(message("there are no parameters", hint="pass model.parameters()"))
+    is_one = isinstance(given[0], Tensor | tuple | Mapping)
+    return ([given], False) if is_one else (given, True)
+
+
+def _groups(model: Model) -> list[_Group]:
+    given: list[Any] = [] if isinstance(model, torch.nn.Module) else list(model)
+    if not given:
+        raise ParameterError(
+            message(
+                f"a node's model is given as an empty {type(model).__name__}",
+                hint="give a list with one iterable of parameters for each own node",
+            )
+        )
+    groups: Sequence[Any] = given if isinstance(given[0], Mapping) else [{"params": given}]
+    made: list[_Group] = []
+    count = 0
+    for group in groups:
+        made.append(_group(group, count))
+        count += len(made[-1].entries)
+    return made
+
+
+def _group(group: Group, count: int) -> _Group:
+    inside = group["params"]
+    given: list[Any] = [inside] if isinstance(inside, Tensor) else list(inside)
+    entries: dict[int, tuple[str, Tensor]] = {}
+    for k, entry in enumerate(given, count):
+        name, parameter = entry if isinstance(entry, tuple) else (f"parameter {k}", entry)
+        _check_parameter(name, parameter)
+        entries.setdefault(id(parameter), (name, parameter))
+    options = {key: value for key, value in group.items() if key != "params"}
+    return _Group(list(entries.values()), options, bool(given) and isinstance(given[0], tuple))
+
+
+def _torch_group(same: Sequence[_Group]) -> dict[str, Any]:
+    """Join one group of all own nodes, as torch.optim.Optimizer takes it."""
+    params: list[Any] = []
+    for k, group in enumerate(same):
+        prefix = f"{k}." if len(same) > 1 else ""
+        params += [(prefix + name, p) if group.named else p for name, p in group.entries]
+    return {**same[0].options, "params": params}
+
+
+def _trainable(group: _Group) -> list[tuple[str, Tensor]]:
+    return [(name, p) for name, p in group.entries if p.requires_grad]
+
+
+def _check_parameter(name: str, parameter: Any) -> None:
+    if not isinstance(parameter, Tensor):
+        what, hint = f"{name} is a {type(parameter).__name__}", "parameters are tensors"
+    elif is_lazy(parameter):
+        what, hint = f"{name} has no shape yet", "run the model once before making the optimizer"
+    elif not parameter.is_leaf:
+        what, hint = f"{name} is the result of a computation", "pass leaves, as model.parameters()"
+    elif parameter.is_complex() or not parameter.is_floating_point():
+        what = f"{name} has type {parameter.dtype}"
+        hint = "use real parameters, for example torch.view_as_real of complex ones"
+    elif parameter.layout != torch.strided:
+        what, hint = f"{name} has layout {parameter.layout}", "use dense parameters"
+    else:
+        return
+    raise ParameterError(message(what, hint=hint))
+
+
+def _check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> None:
+    first = models[0][0]
+    for model in models:
+        for name, p in zip(names, model, strict=True):
+            if (p.dtype, p.device) != (first.dtype, first.device):
+                raise ParameterError(
+                    message(
+                        f"{name} is {p.dtype} on {p.device}, but {names[0]} is {first.dtype} on "
+                        f"{first.device}",
+                        hint="give all trained parameters one type and one device; autocast "
+                        "computes in another type",
+                    )
+                )
+
+
+def _check_alike(first: Sequence[_Group], other: Sequence[_Group], k: int) -> None:
+    shapes = [[[tuple(p.shape) for _, p in _trainable(g)] for g in m] for m in (first, other)]
+    if shapes[0] != shapes[1]:
+        counts = [sum(map(len, groups)) for groups in shapes]
+        raise ParameterError(
+            message(
+                f"the model of own node {k} differs from that of own node 0: {counts[1]} trained "
+                f"parameters against {counts[0]}, or other shapes",
+                hint="all nodes train the same model",
+            )
+        )

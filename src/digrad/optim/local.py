@@ -1,0 +1,55 @@
+"""All nodes in this process, for trying things out without a launcher."""
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import Verb
+from digrad.engines.processes import Sent
+from digrad.engines.simulator import Simulator
+from digrad.networks.network import Network
+
+
+class Local(Simulator):
+    """The simulator with what else the optimizer asks of an engine; nothing travels."""
+
+    rank, world = 0, 1
+
+    def __init__(self, net: Network, *, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(net, device=device, dtype=dtype)
+        self.blocks: tuple[int, ...] = (net.n,)
+        self.sent = Sent()
+        self._links = len(net.pull_graph.edges), len(net.push_graph.edges)
+
+    def pull(self, rows: Tensor, /) -> Tensor:
+        """R X."""
+        self._count(self._links[0], rows)
+        return super().pull(rows)
+
+    def push(self, rows: Tensor, /) -> Tensor:
+        """C X."""
+        self._count(self._links[1], rows)
+        return super().push(rows)
+
+    def _count(self, links: int, rows: Tensor) -> None:
+        self.sent.messages += links
+        self.sent.bytes += links * rows.shape[-1] * rows.element_size()
+
+    def begin(self, verb: Verb, rows: Tensor, /) -> None:
+        """Do nothing: all rows are here."""
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def gather(self, rows: Tensor, /) -> Tensor:
+        """Return the rows of all nodes: these."""
+        return rows
+
+    def weighted(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ xᵢ, in double precision."""
+        return weights.to(rows.device, torch.float64) @ rows.to(torch.float64)
+
+    def fail(self, reason: str) -> None:
+        """Do nothing: there is nobody to tell."""
+
+    def close(self) -> None:
+        """Do nothing."""

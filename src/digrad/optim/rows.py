@@ -1,0 +1,125 @@
+"""The own nodes' rows of a recursion, and one step of all of them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import Algorithm, Early, Needs
+from digrad.engines.faults import PeerError
+from digrad.networks.network import Network
+from digrad.optim.flat import Bucket, cut
+from digrad.optim.layout import Layout
+from digrad.optim.turns import Link, Turns
+from digrad.theory.eigenvectors import perron
+
+
+class Setting(NamedTuple):
+    """What a parameter group asks for in one step."""
+
+    lr: float
+    weight_decay: float
+
+
+class Rows:
+    """Models and state of the own nodes, joined with the others by an engine.
+
+    Args:
+        bucket_bytes: how much of the models is stepped at a time.
+        overlap: whether rows that can leave before the next gradients do.
+        broadcast: whether all nodes start from the model of node 0.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        network: Network,
+        engine: Link,
+        layout: Layout,
+        *,
+        bucket_bytes: int,
+        overlap: bool,
+        broadcast: bool,
+    ) -> None:
+        self.algorithm, self.engine, self.layout = algorithm, engine, layout
+        self.n, self._overlap = network.n, overlap
+        vectors = perron(network)
+        self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
+        self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
+        self.models = layout.flatten()
+        if broadcast:
+            self._broadcast(bucket_bytes)
+        self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
+
+    def step(self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int]) -> float:
+        """Take one step with the gradients that the parameters have.
+
+        Args:
+            settings: for each parameter group.
+            scale: a factor of all gradients.
+            skip: own nodes that take part with the gradient they used last, where the method
+                keeps it, and with zero otherwise.
+
+        Returns:
+            The seconds spent in exchanges.
+        """
+        turns = Turns(self.engine)
+        for bucket in self.buckets:
+            lr, decay = settings[bucket.group]
+            g = self._gradients(bucket, scale, decay, skip)
+            bucket.step(self.algorithm, g, turns.next(bucket.width), lr)
+        if self._overlap and isinstance(self.algorithm, Early):
+            self._begin(self.algorithm)
+        return turns.seconds
+
+    def xhat(self) -> Tensor:
+        """Return the method's answer as one row; every rank must ask for it."""
+        xhat = self.models.new_empty(self.layout.dim)
+        for bucket in self.buckets:
+            center = self.algorithm.center(bucket.state)
+            xhat[bucket.columns] = self.engine.weighted(center, self.answer_weights).to(xhat)
+        return xhat
+
+    def _gradients(self, bucket: Bucket, scale: float, decay: float, skip: Sequence[int]) -> Tensor:
+        g = bucket.gradients(self.layout)
+        if scale != 1:
+            g.mul_(scale)
+        if decay:
+            g.add_(bucket.models, alpha=decay)
+        last: Tensor | None = getattr(bucket.state, "g", None)
+        for row in skip:
+            g[row] = 0 if last is None else last[row]
+        return g
+
+    def _begin(self, algorithm: Early[Any]) -> None:
+        """Send what the next step will mix whatever its gradients are.
+
+        Push-sum weights travel with the first bucket only, as in ``Turns``.
+        """
+        first = self.buckets[0]
+        shared = [rows.shape[-1] == 1 < first.width for _, rows in algorithm.early(first.state)]
+        for bucket in self.buckets:
+            early = algorithm.early(bucket.state)
+            for (verb, rows), for_all in zip(early, shared, strict=True):
+                if bucket is first or not for_all:
+                    try:
+                        self.engine.begin(verb, rows)
+                    except PeerError:
+                        # A rank that has taken its last step may be gone. If it is missed, the
+                        # next exchange says so.
+                        return
+
+    def _broadcast(self, bucket_bytes: int) -> None:
+        first = torch.zeros(self.n, dtype=torch.float64)
+        first[0] = 1
+        width = max(1, bucket_bytes // 8)
+        for start in range(0, self.layout.dim, width):
+            part = self.models[:, start : start + width]
+            part.copy_(self.engine.weighted(part, first))
+
+
+def _weights(wanted: bool, vector: Any) -> Tensor:
+    """Return a vector of the network, or equal weights, on the host."""
+    exact = torch.as_tensor(vector, dtype=torch.float64)
+    return exact if wanted else torch.full_like(exact, 1 / len(exact))

@@ -1,0 +1,141 @@
+"""The state of a run as one dictionary per node, which any layout of blocks can read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.base import Algorithm
+from digrad.errors import DigradError, message
+from digrad.optim.flat import Bucket, variables
+
+Pieces = dict[str, Sequence[Tensor]]  # by variable: tensors that follow each other
+
+
+class CheckpointError(DigradError, ValueError):
+    """A stored state that cannot be written, read, or gone on from."""
+
+
+def pieces(algorithm: Algorithm[Any], buckets: Sequence[Bucket], row: int) -> Pieces:
+    """Return the variables of one own node, as views of the state.
+
+    A variable that there is none of yet, before the first step, is given as zeros, so that
+    all states of one algorithm have the same parts.
+    """
+    in_order = sorted(buckets, key=lambda bucket: bucket.columns.start)
+    made: Pieces = {}
+    for name, full in variables(algorithm).items():
+        parts = in_order if full else in_order[:1]
+        made[name] = [_piece(bucket, name, full)[row] for bucket in parts]
+    return made
+
+
+def _piece(bucket: Bucket, name: str, full: bool) -> Tensor:
+    value: Tensor | None = getattr(bucket.state, name)
+    if value is None:
+        return torch.zeros_like(bucket.models if full else bucket.models[:, :1])
+    return value
+
+
+def absent(algorithm: Algorithm[Any], bucket: Bucket) -> str:
+    """Return the names of the variables that there are none of yet."""
+    return ",".join(k for k in variables(algorithm) if getattr(bucket.state, k) is None)
+
+
+def restore(
+    algorithm: Algorithm[Any],
+    buckets: Sequence[Bucket],
+    nodes: Sequence[Mapping[str, Tensor]],
+    missing: str,
+) -> None:
+    """Set the state from the variables of the own nodes; nothing is changed if one is wrong."""
+    dim = max(bucket.columns.stop for bucket in buckets)
+    models = buckets[0].models
+    there = {
+        name: [_checked(node, name, dim if full else 1, models.dtype) for node in nodes]
+        for name, full in variables(algorithm).items()
+        if name not in missing.split(",")
+    }
+    shared = {  # one object in all buckets, as a step leaves it
+        name: torch.stack(list(rows)).to(models.device)
+        for name, rows in there.items()
+        if not variables(algorithm)[name]
+    }
+    for bucket in buckets:
+        full = {
+            name: torch.stack([row[bucket.columns] for row in rows]).to(models.device)
+            for name, rows in there.items()
+            if name not in shared
+        }
+        bucket.settle(algorithm, type(bucket.state)(**full, **shared))
+
+
+def _checked(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtype) -> Tensor:
+    value = node.get(name)
+    if value is None or value.shape != (size,) or value.dtype != dtype:
+        found = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
+        raise CheckpointError(
+            message(
+                f"the stored variable {name} is {found}, not ({size},) of {dtype}",
+                hint="load what this very model and algorithm have stored",
+            )
+        )
+    return value
+
+
+def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse to go on from the state of another algorithm, network or model."""
+    for key, value in own.items():
+        if key not in ("steps", "absent") and stored.get(key) != value:
+            raise CheckpointError(
+                message(
+                    f"the stored state differs in its {key}: {stored.get(key)}, not {value}",
+                    hint="go on with what the run was begun with, or begin a new run",
+                )
+            )
+
+
+def own_nodes(
+    state: Mapping[str, Mapping[str, Tensor]], first: int, count: int
+) -> list[Mapping[str, Tensor]]:
+    """Pick the own nodes out of what is stored, by node."""
+    names = [node_name(node) for node in range(first, first + count)]
+    lacking = [name for name in names if name not in state]
+    if lacking:
+        raise CheckpointError(
+            message(
+                f"the stored state has no {lacking[0]}: it holds {', '.join(state) or 'no node'}",
+                hint="load_checkpoint() finds the nodes of any number of ranks",
+            )
+        )
+    return [state[name] for name in names]
+
+
+def own_groups(
+    given: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Put the stored options of the parameter groups together with the parameters here."""
+    if len(given) != len(own):
+        raise CheckpointError(
+            message(
+                f"the stored state has {len(given)} parameter groups, the optimizer {len(own)}",
+                hint="make the optimizer with the same groups",
+            )
+        )
+    local = ("params", "param_names")
+    return [
+        {**stored, **{key: mine[key] for key in local if key in mine}}
+        for stored, mine in zip(given, own, strict=True)
+    ]
+
+
+def node_name(node: int) -> str:
+    """Return the key of a node's variables."""
+    return f"node {node}"
+
+
+def joined(parts: Pieces) -> Iterator[tuple[str, Tensor]]:
+    """Yield each variable as one tensor of its own."""
+    for name, tensors in parts.items():
+        yield name, torch.cat(list(tensors))

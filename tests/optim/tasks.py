@@ -1,0 +1,178 @@
+"""What the ranks of the tests do: functions of (rank, world, ...) run by ``engines.ranks``."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed import checkpoint as dcp
+
+from digrad.engines.routes import bounds_of
+from digrad.networks import build, directed_ring
+from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+from digrad.optim.watch import measure
+from optim.training import FORMS, Parts, losses, models, network_of, rows, train
+
+
+def begin(
+    form: str,
+    rank: int,
+    world: int,
+    blocks: list[int] | None = None,
+    n: int | None = None,
+    **options: Any,
+) -> tuple[Decentralized, list[Parts], dict[str, int]]:
+    """The optimizer of a rank, its models, and what ``train`` needs besides."""
+    net = network_of(form, n)
+    bounds = bounds_of(net.n, world, blocks)
+    first, last = int(bounds[rank]), int(bounds[rank + 1])
+    made = models(net.n)[first:last]
+    options = {"bucket_bytes": 8 * 3 * 3, "timeout": 20.0, **options}
+    params = [m.named_parameters() for m in made]
+    opt = Decentralized(params, FORMS[form], net, blocks=blocks, **options)
+    return opt, made, {"first": first, "n": net.n}
+
+
+def runs(rank: int, world: int, steps: int, **options: Any) -> dict[str, Any]:
+    """Every algorithm: the models, the answer, and the bytes of two later steps."""
+    out = {}
+    for form in FORMS:
+        opt, made, where = begin(form, rank, world, **options)
+        train(opt, made, steps - 2, **where)
+        before = opt.engine.sent.bytes
+        train(opt, made, 2, **where)
+        sent = opt.engine.sent.bytes - before
+        with opt.consensus() as xhat:
+            shown = rows(made)
+        out[form] = {"x": rows(made), "xhat": xhat, "shown": shown, "bytes": sent}
+        opt.close()
+    return out
+
+
+def overlapping(rank: int, world: int, overlap: bool) -> dict[str, Any]:
+    """With measuring, evaluation and stored states while rows are on their way."""
+    out = {}
+    for form in ("push-pull", "push-pull cta", "ab-cta", "push-diging", "sgp", "dsgd cta"):
+        opt, made, where = begin(form, rank, world, overlap=overlap)
+        train(opt, made, 3, **where)
+        with opt.consensus():
+            pass
+        measure(opt.rows)
+        middle = opt.state_dict()
+        train(opt, made, 4, **where)
+        end = rows(made)
+        opt.load_state_dict(middle)  # drops what is under way
+        train(opt, made, 4, **where)
+        assert torch.equal(rows(made), end)
+        out[form] = end
+        opt.close()
+    return out
+
+
+def ends_first(rank: int, world: int, shared_memory: bool) -> int:
+    """Rank 1 has taken its last step and is gone before rank 0 sends ahead for the next one."""
+    opt, made, where = begin("push-pull cta", rank, world, shared_memory=shared_memory)
+    train(opt, made, 2, **where)
+    if rank == 0:
+        send = opt.engine.begin
+
+        def late(verb: Any, rows: torch.Tensor, /) -> None:
+            time.sleep(0.5)
+            send(verb, rows)
+
+        opt.engine.begin = late  # type: ignore[method-assign]
+    train(opt, made, 1, **where)
+    opt.engine.close()
+    return opt.t
+
+
+def not_finite(rank: int, world: int) -> None:
+    opt, made, where = begin("push-pull", rank, world)
+    train(opt, made, 2, **where)
+    for loss in losses(made, 2, **where):
+        loss.backward()
+    if rank == 1:
+        assert made[0].vector.grad is not None
+        made[0].vector.grad[0] = torch.nan
+    opt.step()
+
+
+def one_skips(rank: int, world: int) -> list[int]:
+    opt, made, where = begin("push-pull", rank, world, nonfinite="skip")
+    for t in range(3):
+        opt.zero_grad()
+        for loss in losses(made, t, **where):
+            loss.backward()
+        if rank == t == 1:
+            assert made[0].vector.grad is not None
+            made[0].vector.grad[0] = torch.nan
+        opt.step()
+    assert opt.rows.models.isfinite().all()
+    return opt.skipped
+
+
+def differing(rank: int, world: int, what: str) -> None:
+    """One rank is started with something else."""
+    odd = rank == world - 1
+    model = nn.Linear(3 if odd and what == "model" else 2, 1)
+    options = {
+        "lr": 0.2 if odd and what == "lr" else 0.1,
+        "message_dtype": torch.bfloat16 if odd and what == "messages" else None,
+        "timeout": 10.0,
+    }
+    algorithm = "sgp" if odd and what == "algorithm" else "push-pull"
+    weights = "lazy" if odd and what == "network" else "uniform"
+    net = build("directed-ring", world, weights=weights)
+    Decentralized(model.parameters(), algorithm, net, **options)  # type: ignore[arg-type]
+
+
+def wrong_size(rank: int, world: int, n: int, own: int) -> None:
+    made = [nn.Linear(2, 1) for _ in range(own)]
+    params: Any = made[0].parameters() if own == 1 else [m.parameters() for m in made]
+    Decentralized(params, "push-pull", directed_ring(n), timeout=1.0)
+
+
+def store(rank: int, world: int, folder: str, steps: list[int], form: str, **options: Any) -> Any:
+    """Train, storing after each stretch of steps; go on from what is there."""
+    opt, made, where = begin(form, rank, world, **options)
+    extra = load_checkpoint(folder, opt)
+    for count in steps:
+        train(opt, made, count, **where)
+        save_checkpoint(folder, opt, {"rank": rank, "noise": torch.arange(rank + 1.0)})
+    return {"t": opt.t, "x": rows(made), "extra": extra, "lr": opt.param_groups[0]["lr"]}
+
+
+def store_badly(rank: int, world: int, folder: str) -> None:
+    """One rank cannot write."""
+    opt, made, where = begin("push-pull", rank, world)
+    train(opt, made, 1, **where)
+    extra = {"odd": object()} if rank == 1 else {}
+    save_checkpoint(folder, opt, extra)
+
+
+def by_torch(rank: int, world: int, folder: str) -> None:
+    """torch.distributed.checkpoint, into an optimizer that has taken no step."""
+    opt, made, where = begin("push-diging", rank, world)
+    train(opt, made, 3, **where)
+    dcp.save({"opt": opt}, checkpoint_id=folder)
+    train(opt, made, 2, **where)
+    other, others, _ = begin("push-diging", rank, world)
+    dcp.load({"opt": other}, checkpoint_id=folder)
+    train(other, others, 2, **where)
+    assert torch.equal(rows(made), rows(others))
+    assert other.t == 5
+
+
+def watched(rank: int, world: int, folder: str) -> dict[str, float]:
+    opt, made, where = begin("push-pull", rank, world, log_dir=folder, log_every=2)
+    for t in range(5):
+        opt.zero_grad()
+        for loss in losses(made, t, **where):
+            loss.backward()
+        opt.note(float(rank + t))
+        opt.step()
+    distributed.barrier()
+    assert rank == 0 or not opt._watch._writer
+    assert rank > 0 or list(Path(folder).iterdir())
+    return measure(opt.rows)

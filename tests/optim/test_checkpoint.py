@@ -1,0 +1,299 @@
+"""Checkpoints: whole or not there, for any layout of blocks, and nothing unpickled."""
+
+import json
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from digrad.errors import DigradError, FileFormatError, ParameterError
+from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
+from digrad.optim.tensors import KINDS, read_tensors, write_tensors
+from digrad.optim.values import decode, encode
+from engines import ranks
+from optim.test_state import make
+from optim.training import FORMS, Parts, expected, models, network_of, rows, train
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("form", ["push-pull", "sgp", "diffusion cta"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_run_goes_on_to_the_same_bits(form: str, steps: int, tmp_path: Path) -> None:
+    opt, made = make(form)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(opt, [2, 4])
+    train(opt, made, steps)
+    stored = {"scheduler": scheduler.state_dict(), "rng": torch.get_rng_state(), "epoch": 3}
+    place = save_checkpoint(tmp_path / "deep" / "runs", opt, stored)
+    assert place.name == f"step-{steps:06d}"
+    train(opt, made, 4)
+    other, others = make(form)
+    extra = load_checkpoint(tmp_path / "deep" / "runs", other)
+    assert extra is not None
+    assert extra["scheduler"] == stored["scheduler"]
+    assert torch.equal(extra["rng"], stored["rng"])
+    assert other.t == steps
+    train(other, others, 4)
+    assert torch.equal(rows(made), rows(others))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("form", ["push-pull", "push-diging"])
+def test_on_a_gpu(form: str, tmp_path: Path) -> None:
+    """The run, its answer and its checkpoint, as on a CPU."""
+    net = network_of(form)
+    made = [model.to("cuda") for model in models(net.n)]
+    opt = Decentralized([m.parameters() for m in made], FORMS[form], net, bucket_bytes=100)
+    train(opt, made, 3)
+    save_checkpoint(tmp_path, opt)
+    train(opt, made, 3)
+    end = rows(made)
+    torch.testing.assert_close(
+        end.cpu(), FORMS[form].point(expected(FORMS[form], net, 6)), rtol=0, atol=1e-12
+    )
+    with opt.consensus() as xhat:
+        torch.testing.assert_close(made[1]().detach(), xhat)
+    load_checkpoint(tmp_path, opt)
+    train(opt, made, 3)
+    assert torch.equal(rows(made), end)
+
+
+def test_none_to_load(tmp_path: Path) -> None:
+    opt, made = make()
+    train(opt, made, 1)
+    before = rows(made)
+    assert load_checkpoint(tmp_path / "nothing", opt) is None
+    (tmp_path / "step-000007.part").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert load_checkpoint(tmp_path, opt) is None
+    assert torch.equal(rows(made), before)
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    opt, made = make()
+    for left in ("step-000001.part", "step-000009.part"):  # by runs that were killed
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "node-00000.safetensors").write_bytes(b"half")
+    for _ in range(4):
+        train(opt, made, 1)
+        save_checkpoint(tmp_path, opt)
+    assert names(tmp_path) == ["step-000003", "step-000004"]
+    save_checkpoint(tmp_path, opt, keep=3)
+    assert names(tmp_path) == ["step-000003", "step-000004", "step-000004.2"]
+    newest = save_checkpoint(tmp_path, opt, {"which": 3}, keep=1)
+    assert names(tmp_path) == ["step-000004.3"]
+    assert latest(tmp_path) == newest
+    assert load_checkpoint(tmp_path, opt) == {"which": 3}
+
+
+def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
+    opt, _ = make()
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(CheckpointError, match="cannot"):
+        save_checkpoint(blocked, opt)
+    with pytest.raises(ParameterError, match=r"extra\.a\.1 is a set"):
+        save_checkpoint(tmp_path, opt, {"a": [1, {2}]})
+    assert latest(tmp_path) is None
+
+
+def test_it_is_not_there_before_the_last_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Path, target: Path) -> Path:
+        raise OSError("killed")
+
+    opt, _ = make()
+    first = save_checkpoint(tmp_path, opt)
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(CheckpointError, match="cannot finish the checkpoint: killed"):
+        save_checkpoint(tmp_path, opt)
+    assert latest(tmp_path) == first
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "flip", "header", "pickle", "manifest", "gone", "format"]
+)
+def test_damage_is_named(damage: str, tmp_path: Path) -> None:
+    opt, made = make()
+    train(opt, made, 2)
+    place = save_checkpoint(tmp_path, opt)
+    file = place / "node-00001.safetensors"
+    manifest = place / "manifest.json"
+    content = file.read_bytes()
+    if damage == "cut":
+        file.write_bytes(content[:-8])
+    elif damage == "flip":
+        file.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    elif damage == "header":
+        file.write_bytes((2**40).to_bytes(8, "little") + content[8:])
+    elif damage == "pickle":
+        file.write_bytes(pickle.dumps(Bomb()))
+    elif damage == "manifest":
+        manifest.write_text("{}")
+    elif damage == "format":
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 9}))
+    else:
+        file.unlink()
+    before = rows(made)
+    with pytest.raises(DigradError, match=r"step-000002"):
+        load_checkpoint(tmp_path, opt)
+    assert torch.equal(rows(made), before)
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return os.abort, ()
+
+
+def test_tensors_of_every_kind(tmp_path: Path) -> None:
+    drawn = torch.randint(0, 2, (11,), generator=torch.manual_seed(0))
+    tensors = {name: drawn.to(dtype) for name, dtype in KINDS.items()} | {"none": drawn[:0]}
+    pieces = {name: [value[:4], value[4:]] for name, value in tensors.items()}
+    write_tensors(tmp_path / "a", pieces, {"note": "ü"})
+    read, about = read_tensors(tmp_path / "a")
+    assert about["note"] == "ü"
+    assert set(read) == set(tensors)
+    for name, value in tensors.items():
+        assert torch.equal(read[name], value)
+        assert read[name].dtype == value.dtype
+
+
+def test_the_format_is_safetensors(tmp_path: Path) -> None:
+    """Read by its specification."""
+    write_tensors(tmp_path / "a", {"x": [torch.tensor([1.0, 2.0])]}, {})
+    raw = (tmp_path / "a").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    assert size % 8 == 0
+    assert header["x"] == {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    assert set(header) == {"x", "__metadata__"}
+    assert raw[8 + size :] == bytes.fromhex("0000803f00000040")
+
+
+def test_tensors_that_lie_about_their_place(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a", {"x": [torch.zeros(2)]}, {})
+    raw = (tmp_path / "a").read_bytes()
+    for old, new in ((b"[0, 8]", b"[0, 9]"), (b"[0, 8]", b"[4,12]"), (b"[2]", b"[9]")):
+        (tmp_path / "b").write_bytes(raw.replace(old, new))
+        with pytest.raises(FileFormatError, match="x lies outside the file"):
+            read_tensors(tmp_path / "b")
+
+
+def test_values_come_back_as_they_were() -> None:
+    value = {
+        "a": [1, 2.5, None, True, "é"],
+        "b": (1, (2,), []),
+        "c": {3: "three", (1, 2): "pair"},
+        "$tensor": "not one",
+        "d": {"deep": torch.arange(6).reshape(2, 3)},
+        "e": float("inf"),
+    }
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(encode(value, "extra", tensors))
+    back = decode(json.loads(text), tensors)
+    assert torch.equal(back["d"].pop("deep"), value["d"].pop("deep"))  # type: ignore[attr-defined]
+    assert back == value
+
+
+@pytest.mark.xdist_group("ranks")
+class TestRanks:
+    def test_another_number_of_ranks(self, tmp_path: Path) -> None:
+        """Stored by two ranks, gone on with in one process and in uneven blocks."""
+        pool = ranks.pool()
+        pool.run("optim.tasks:store", 2, folder=str(tmp_path), steps=[2, 2], form="push-pull")
+        assert names(tmp_path) == ["step-000002", "step-000004"]
+        opt, made = make()
+        extra = load_checkpoint(tmp_path, opt)
+        assert extra is not None
+        assert extra["rank"] == 0
+        train(opt, made, 3)
+        n = opt.network.n
+        split = {"folder": str(tmp_path), "steps": [3], "form": "push-pull", "blocks": [1, n - 1]}
+        went = pool.run("optim.tasks:store", 2, **split)
+        assert [one["t"] for one in went] == [7, 7]
+        assert [one["extra"]["rank"] for one in went] == [0, 0]  # who held nodes 0 and 1
+        x = torch.cat([one["x"] for one in went])
+        torch.testing.assert_close(x, rows(made), rtol=0, atol=1e-13)
+
+    def test_one_that_cannot_write_ends_all(self, tmp_path: Path) -> None:
+        outcomes = ranks.pool().outcomes("optim.tasks:store_badly", 2, folder=str(tmp_path))
+        assert "extra.odd is a object, which cannot be stored" in outcomes[1].error
+        assert "could not write its nodes" in outcomes[0].error
+        assert latest(tmp_path) is None
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_by_torch(self, tmp_path: Path) -> None:
+        ranks.pool().run("optim.tasks:by_torch", 2, folder=str(tmp_path / "dcp"))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(2))
+    def test_killed_at_any_moment(self, seed: int, tmp_path: Path) -> None:
+        """One rank or all of them, four times; the end has the bits of a quiet run."""
+        quiet = {"folder": str(tmp_path / "quiet"), "steps": [1] * STEPS, "form": "push-pull cta"}
+        expected = ranks.pool().run("optim.tasks:store", 2, **quiet)
+        draws, folder = Random(seed), tmp_path / "killed"
+        for attempt in range(4):
+            before = latest(folder)
+            assert not once(folder, tmp_path / f"task{attempt}", draws), "ended unkilled"
+            assert latest(folder) != before
+        ends = once(folder, tmp_path / "last", None)
+        assert [end["t"] for end in ends] == [STEPS, STEPS]
+        assert all(torch.equal(a["x"], b["x"]) for a, b in zip(ends, expected, strict=True))
+
+
+STEPS = 300
+
+
+def once(folder: Path, task: Path, draws: Random | None) -> list[Any]:
+    """Go on in two new processes; kill one or both at a random moment, if at all."""
+    task.mkdir()
+    before = latest(folder)
+    left = STEPS - (int(before.name[5:11]) if before else 0)
+    work = {"folder": str(folder), "steps": [1] * left, "form": "push-pull cta"}
+    both = [ranks.start() for _ in range(2)]
+    limit = time.monotonic() + 100
+    try:
+        for rank, process in enumerate(both):
+            ranks.order(process, "optim.tasks:store", rank, 2, task, work)
+        if draws is not None:
+            while latest(folder) == before and time.monotonic() < limit:
+                time.sleep(0.001)
+            time.sleep(draws.uniform(0, 0.1))
+            for process in draws.sample(both, draws.choice([1, 2])):
+                process.send_signal(signal.SIGKILL)
+        outcomes = [ranks.collect(process, task, rank, limit) for rank, process in enumerate(both)]
+        return [] if any(o.error for o in outcomes) else [o.value for o in outcomes]
+    finally:
+        for process in both:
+            ranks.end(process)
+
+
+def test_a_run_that_was_cut_off_is_not_stored(tmp_path: Path) -> None:
+    opt: Decentralized
+    made: list[Parts]
+    opt, made = make()
+    train(opt, made, 1)
+    working = opt.engine.pull
+
+    def broken(rows: torch.Tensor, /) -> torch.Tensor:
+        raise RuntimeError("gone")
+
+    opt.engine.pull = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="gone"):
+        train(opt, made, 1)
+    opt.engine.pull = working  # type: ignore[method-assign]
+    for call in (opt.state_dict, opt.consensus_vector, opt.step):
+        with pytest.raises(ParameterError, match="step 1 was cut off"):
+            call()
+    with pytest.raises(ParameterError, match="step 1 was cut off"):
+        save_checkpoint(tmp_path, opt)
+    assert latest(tmp_path) is None

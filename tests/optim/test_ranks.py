@@ -1,0 +1,98 @@
+"""The optimizer on real processes."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from digrad.metrics import Gauge
+from engines.ranks import pool
+from optim.test_decentralized import Problem
+from optim.training import FORMS, answer, expected, network_of
+
+pytestmark = pytest.mark.xdist_group("ranks")
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+SLOW = [(3, None), (4, None), (8, 8)]
+RANKS = [(2, None), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+
+
+def ran(task: str, world: int, **arguments: Any) -> list[Any]:
+    return pool().run(f"optim.tasks:{task}", world, **arguments)
+
+
+def errors(task: str, world: int, **arguments: Any) -> list[str]:
+    return [o.error for o in pool().outcomes(f"optim.tasks:{task}", world, **arguments)]
+
+
+@pytest.mark.parametrize(("world", "n"), RANKS)
+def test_the_same_run_as_in_one_process(world: int, n: int | None) -> None:
+    """Every algorithm, several buckets, blocks of nodes; and bytes as the theory counts them."""
+    made = ran("runs", world, steps=8, n=n)
+    for form, algorithm in FORMS.items():
+        net = network_of(form, n)
+        end = expected(algorithm, net, 8)
+        x = torch.cat([rank[form]["x"] for rank in made])
+        torch.testing.assert_close(x, algorithm.point(end), **EXACT)
+        for rank in made:
+            torch.testing.assert_close(rank[form]["xhat"], answer(algorithm, net, end), **EXACT)
+            assert torch.equal(
+                rank[form]["shown"], rank[form]["xhat"].expand_as(rank[form]["shown"])
+            )
+        gauge = Gauge.make(algorithm, Problem(), net)  # type: ignore[arg-type]
+        assert sum(rank[form]["bytes"] for rank in made) == 2 * gauge.bytes_per_step, form
+
+
+def test_overlap_changes_no_bit() -> None:
+    """Not with evaluation and stored states in between either."""
+    with_, without = (ran("overlapping", 2, overlap=overlap) for overlap in (True, False))
+    for a, b in zip(with_, without, strict=True):
+        assert len(a) == 6
+        assert all(torch.equal(a[form], b[form]) for form in a)
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_rank_may_end_first(shared_memory: bool) -> None:
+    """When all steps are taken nobody needs what would be sent ahead."""
+    assert ran("ends_first", 2, shared_memory=shared_memory) == [3, 3]
+
+
+def test_a_gradient_that_is_not_finite_ends_all_ranks() -> None:
+    at, other = errors("not_finite", 2)[::-1]
+    node = network_of("push-pull").n - network_of("push-pull").n // 2
+    where = f"non-finite gradient in vector of node {node} at step 2"
+    assert f"GradientError: {where}" in at
+    assert f"PeerError: rank 1 stopped: {where}" in other
+
+
+def test_or_skips_one_node_while_all_take_the_step() -> None:
+    counts = ran("one_skips", 2)
+    assert sum(counts[0]) == 0
+    assert counts[1] == [1] + [0] * (len(counts[1]) - 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "field"),
+    [
+        ("model", "parameters: rank 0 has 2 tensors, 3 numbers"),
+        ("algorithm", "algorithm: rank 0 has PushPull"),
+        ("network", "the ranks do not agree about .*R"),
+        ("lr", r"rank 0 has \[\[0.1, 0.0\]\], rank 1 has \[\[0.2"),
+        ("messages", "message_dtype: rank 0 has torch.float32, rank 1 has torch.bfloat16"),
+    ],
+)
+def test_ranks_that_differ(what: str, field: str) -> None:
+    for error in errors("differing", 2, what=what):
+        assert "DisagreementError" in error
+        assert re.search(field, error), error
+
+
+@pytest.mark.parametrize(
+    ("n", "own", "text"),
+    [
+        (3, 1, "the network has 3 nodes, but there are 2 ranks with one model each"),
+        (3, 2, "rank 1 holds 1 of 3 nodes, but was given 2 models"),
+    ],
+)
+def test_wrong_numbers_of_nodes(n: int, own: int, text: str) -> None:
+    assert text in errors("wrong_size", 2, n=n, own=own)[1]

@@ -1,0 +1,112 @@
+"""What the tests of the optimizer share: a model by parts, and the same run by the plain loop."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.networks import Network, binary_tree, build
+from digrad.optim import Decentralized
+from digrad.theory import perron
+from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states, suits
+
+DIM = 7
+
+
+class Parts(nn.Module):
+    """Seven numbers as a matrix, a vector and a single number."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(start[:4].reshape(2, 2).clone())
+        self.vector = nn.Parameter(start[4:6].clone())
+        self.number = nn.Parameter(start[6].clone())
+
+    def forward(self) -> Tensor:
+        return torch.cat([self.matrix.reshape(-1), self.vector, self.number.reshape(1)])
+
+
+def models(n: int) -> list[Parts]:
+    return [Parts(row) for row in common_start(n, DIM)]
+
+
+@cache
+def quadratics(n: int) -> Quadratics:
+    return Quadratics.draw(n, DIM)
+
+
+def losses(made: Sequence[nn.Module], t: int, first: int = 0, n: int = 0) -> list[Tensor]:
+    """The stochastic losses of step t, one for each model; ``first`` is the first one's node."""
+    problem = quadratics(n or len(made))
+    out = []
+    for node, model in enumerate(made, first):
+        x = model()
+        noise = problem.noise[t % len(problem.noise), node]
+        A, b, noise = (
+            torch.from_numpy(part).to(x) for part in (problem.A[node], problem.b[node], noise)
+        )
+        out.append((x - b) @ A @ (x - b) / 2 + noise @ x)
+    return out
+
+
+def train(
+    opt: Decentralized, made: Sequence[nn.Module], steps: int, first: int = 0, n: int = 0
+) -> None:
+    """An ordinary loop, with the step sizes of ``decaying``."""
+    for t in range(opt.t, opt.t + steps):
+        for group in opt.param_groups:
+            group["lr"] = decaying(t)
+        opt.zero_grad()
+        for loss in losses(made, t, first, n):
+            loss.backward()
+        opt.step()
+
+
+def rows(made: Sequence[nn.Module]) -> Tensor:
+    return torch.stack([model().detach() for model in made])
+
+
+def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
+    """The state after so many steps of the plain loop."""
+    factor = 1 / perron(net).n_pi if algorithm.moves_by_n_pi else 1.0
+    return states(
+        algorithm,
+        Dense(net),
+        quadratics(net.n).torch,
+        common_start(net.n, DIM),
+        lambda t: factor * decaying(t),
+        steps,
+    )[-1]
+
+
+def answer(algorithm: Algorithm[Any], net: Network, state: Any) -> Tensor:
+    weights = torch.from_numpy(perron(net).pi_R) if algorithm.root_weighted else None
+    center = algorithm.center(state)
+    return center.mean(0) if weights is None else weights @ center
+
+
+def network_for(name: str, least: int = 4) -> Network:
+    """The first network of the tests that an algorithm accepts."""
+    fits = (NETWORKS[k] for a, k in SUITABLE if a == name)
+    return next(net for net in fits if net.n >= least)
+
+
+FORMS: dict[str, Algorithm[Any]] = {name: make() for name, make in ALGORITHMS.items()}
+FORMS |= {
+    "push-pull cta": ALGORITHMS["push-pull"](y_form="cta"),  # type: ignore[call-arg]
+    "dsgd cta": ALGORITHMS["dsgd"](form="cta"),  # type: ignore[call-arg]
+    "diffusion cta": ALGORITHMS["diffusion"](form="cta"),  # type: ignore[call-arg]
+    "dsgt diging": ALGORITHMS["dsgt"](form="diging"),  # type: ignore[call-arg]
+}
+
+
+EIGHT = build("exponential", 8), build("undirected-ring", 8, weights="lazy"), binary_tree(8)
+
+
+def network_of(form: str, n: int | None = None) -> Network:
+    """A network that an algorithm accepts, of eight nodes if so many are asked for."""
+    name = form.split(" ")[0]
+    return network_for(name) if n is None else next(net for net in EIGHT if suits(name, net))

@@ -80,7 +80,7 @@ def test_the_example_names_every_key_and_kind() -> None:
     # The values it shows for settings that may be left out are the defaults.
     short = {k: table[k] for k in BASE}
     given, default = parse_experiment(table), parse_experiment(short)
-    for name in ("scale_by_n_pi", "dtype", "compile", "trials_at_once"):
+    for name in ("scale_by_n_pi", "metrics", "dtype", "tf32", "compile", "trials_at_once"):
         assert getattr(given, name) == getattr(default, name)
 
 
@@ -139,6 +139,10 @@ WRONG: list[tuple[str, Any, str]] = [
     ("algorithms.0.params", {"x_form": "act"}, "x_form must be one of: 'atc', 'cta'; got 'act'"),
     ("steps", 0, "steps must be at least 1, got 0"),
     ("metrics_every", -1, "metrics_every must be at least 0, got -1"),
+    ("metrics", ["los"], r"unknown metric 'los'\n  hint: did you mean 'loss'"),
+    ("metrics", ["test-accuracy"], r"did you mean 'test_accuracy'"),
+    ("metrics", [3], r"metrics\[0\] must be a text in quotes, got 3"),
+    ("tf32", 1, "tf32 must be true or false, got 1"),
     ("seeds", [], r"seeds must be one or more different ones .*, got \(\)"),
     ("seeds", [-1], r"seeds must be .* in 0 .. 2\^63 - 1, got \(-1,\)"),
     ("seeds", [2**63], "seeds must be"),
@@ -252,7 +256,9 @@ def experiments(draw: Any) -> Experiment:
         name=draw(texts.map(lambda t: "x" + "".join(c for c in t if c not in '/\\\0:*?"<>|'))),
         seeds=tuple(draw(st.lists(st.integers(0, 2**63 - 1), min_size=1, unique=True))),
         scale_by_n_pi=draw(st.booleans()),
+        metrics=tuple(draw(st.lists(texts, max_size=3))),
         metrics_every=draw(st.integers(0, 99)),
+        tf32=draw(st.booleans()),
         dtype=draw(st.sampled_from(["float32", "float64"])),
         compile=draw(st.sampled_from(["auto", "always", "never"])),
     )

@@ -8,9 +8,10 @@ import torch
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging
 from digrad.engines.simulator import Simulator
+from digrad.errors import DigradError
 from digrad.metrics import METRICS, Gauge
 from digrad.networks import Digraph, Network, build, weigh
-from digrad.problems import Logistic, Quadratic
+from digrad.problems import Logistic, ModuleProblem, Quadratic
 from digrad.run import Moment, Recursion, Trials
 from digrad.schedules import Constant
 
@@ -223,8 +224,81 @@ def test_measuring_changes_nothing() -> None:
     gauge, moment = after(ALGORITHMS["push-diging"](), logistic()[0])
     before = [v.clone() for v in moment.state]
     first, second = gauge.read(moment), gauge.read(moment)
-    assert all(torch.equal(first[k], second[k]) for k in METRICS if k != "gap")
+    for k in METRICS:
+        assert torch.allclose(first[k], second[k], rtol=0, atol=0, equal_nan=True), k
     assert all(torch.equal(a, b) for a, b in zip(before, moment.state, strict=True))
+
+
+def network() -> ModuleProblem:
+    torch.manual_seed(0)
+    data = [(torch.randn(4, DIM), torch.randint(0, 2, (4,))) for _ in range(N)]
+    return ModuleProblem(torch.nn.Linear(DIM, 2), data, test=data[0], batch=2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ["push-pull", "push-diging", "centralized"])
+def test_problems_that_measure_themselves(name: str) -> None:
+    """They are asked at xhat and at the nodes' own models, as each method defines them."""
+    problem = network()
+    gauge, moment = after(ALGORITHMS[name](), problem)
+    got = gauge.read(moment)
+    assert tuple(got) == METRICS
+    for trial in range(2):
+        xhat = torch.from_numpy(answer(name, moment.state, trial))
+        own = torch.from_numpy(models(name, moment.state, trial))
+        wanted = problem.measure(xhat, own, problem.measures)
+        for metric, value in wanted.items():
+            assert float(got[metric][trial]) == pytest.approx(float(value), rel=1e-11), metric
+    assert got["gradient_norm"].isnan().all()  # only on demand
+    assert got["gap"].isnan().all()
+    assert (got["worst_accuracy"] <= got["mean_accuracy"]).all()
+
+
+ALWAYS = {"consensus", "tracking", "messages", "bytes"}  # what the state shows
+
+
+@pytest.mark.parametrize(
+    ("problem", "metrics", "read"),
+    [
+        (network, ["test_loss"], {"test_loss", "test_accuracy"}),
+        (network, ["gradient_norm"], {"gradient_norm"}),
+        (
+            network,
+            ["worst_accuracy", "loss"],
+            {"loss", "accuracy", "worst_accuracy", "mean_accuracy"},
+        ),
+        (network, ["consensus"], set()),
+        (lambda: logistic()[0], ["accuracy"], {"accuracy"}),
+        (lambda: logistic()[0], ["test_accuracy"], set()),
+        (quadratic, ["gap"], {"gap", "loss"}),
+        (quadratic, ["gradient_norm"], {"gradient_norm"}),
+    ],
+)
+def test_only_what_is_asked_for_is_read(problem: Any, metrics: list[str], read: set[str]) -> None:
+    made, algorithm = problem(), ALGORITHMS["push-pull"]()
+    every, moment = after(algorithm, made)
+    got = Gauge.make(algorithm, made, NET, metrics).read(moment)
+    assert {name for name in METRICS if not got[name].isnan().any()} == read | ALWAYS
+    for name in (read | ALWAYS) - {"gradient_norm"}:
+        assert torch.equal(got[name], every.read(moment)[name])
+
+
+def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:
+    class Both(Quadratic):
+        measures = ("gap",)
+
+        def measure(self, xhat: Any, x: Any, wanted: Any) -> dict[str, Any]:
+            return {"loss": self.loss(xhat)} if "loss" in wanted else {}
+
+    made = quadratic()
+    both = Both(made.A, made.b, sigma=made.sigma)
+    gauge, moment = after(ALGORITHMS["push-pull"](), both)
+    other, _ = after(ALGORITHMS["push-pull"](), made)
+    assert torch.equal(gauge.read(moment)["gap"], other.read(moment)["gap"])
+
+
+def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(DigradError, match=r"metric 'consenus'\n  hint: did you mean 'consensus'"):
+        Gauge.make(ALGORITHMS["push-pull"](), quadratic(), NET, ["loss", "consenus"])
 
 
 def test_only_weighted_answers_depend_on_the_weights() -> None:

@@ -8,14 +8,17 @@ name = "example"              # the run lands in runs/example
 steps = 1500
 step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
 seeds = [0, 1, 2]             # repetitions: same problem, other samples
+metrics = []                  # what to record, such as "loss"; empty: what is worth its cost
 metrics_every = 10            # steps between records; 0: a hundredth of the run
 scale_by_n_pi = true          # give γ/(nπ) to methods that move by nπ times the gradient
 dtype = "float32"             # or "float64"
+tf32 = false                  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
 compile = "auto"              # "always" or "never": fuse steps with torch.compile
 trials_at_once = 0            # 0: as many as fit into memory
 
 [problem]
-kind = "logistic"             # the paper's problem; also "quadratic", "libsvm"
+kind = "logistic"             # the paper's problem; also "quadratic", "libsvm",
+                              # "images" and "characters": neural networks on MNIST, on text, ...
 dim = 100
 samples = 200                 # per node
 batch = 1                     # samples per node and step

@@ -72,8 +72,10 @@ class Experiment:
     seeds: tuple[int, ...] = (0,)
     schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
     scale_by_n_pi: bool = True  # give γ/(nπ) to methods that move by nπ times the gradient
+    metrics: tuple[str, ...] = ()  # what to record; empty takes what is worth its cost
     metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
     dtype: str = "float32"
+    tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
 

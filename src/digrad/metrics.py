@@ -1,5 +1,6 @@
 """What is recorded of a run: numbers per trial at chosen steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.base import Algorithm, Needs
+from digrad.errors import lookup
 from digrad.networks.network import Network
-from digrad.problems.base import Classifier, KnownOptimum, Problem
+from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
 from digrad.run import Moment
 from digrad.theory.eigenvectors import perron
 
@@ -20,6 +22,10 @@ METRICS = (
     "consensus",
     "tracking",
     "accuracy",
+    "test_loss",
+    "test_accuracy",
+    "worst_accuracy",
+    "mean_accuracy",
     "messages",
     "bytes",
 )
@@ -34,6 +40,8 @@ class Gauge:
     - ``consensus``: √((1/n) Σᵢ ‖xᵢ - xhat‖²);
     - ``tracking``: √((1/n) Σᵢ ‖yᵢ - π_C(i) Σⱼ yⱼ‖²), for methods that track;
     - ``accuracy``: share of all data classified rightly at xhat, where that means something;
+    - ``test_loss``, ``test_accuracy``: the same on data that no node trains on;
+    - ``worst_accuracy``, ``mean_accuracy``: of the nodes' own models on test data;
     - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
       as if every step sent what a later one does.
     """
@@ -45,10 +53,23 @@ class Gauge:
     messages_per_step: int
     bytes_per_step: int
     least: Tensor | None  # f*
+    wanted: frozenset[str]
 
     @classmethod
-    def make(cls, algorithm: Algorithm[Any], problem: Problem, net: Network) -> "Gauge":
-        """Prepare to measure one algorithm on one network."""
+    def make(
+        cls,
+        algorithm: Algorithm[Any],
+        problem: Problem,
+        net: Network,
+        metrics: Sequence[str] = (),
+    ) -> "Gauge":
+        """Prepare to measure one algorithm on one network.
+
+        ``metrics`` names what is read at the answer and of the nodes; none takes what the
+        problem thinks worth its cost. What the state shows is always read.
+        """
+        for name in metrics:
+            lookup(dict.fromkeys(METRICS), name, "metric")
         start, vectors = problem.start(), perron(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
         root = torch.as_tensor(vectors.pi_R).to(start)
@@ -64,6 +85,7 @@ class Gauge:
             messages,
             numbers * start.element_size(),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
+            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else METRICS)),
         )
 
     @torch.no_grad()
@@ -71,22 +93,32 @@ class Gauge:
         """Return every metric, one number per trial; NaN where a metric has no meaning."""
         state = moment.state
         xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.center(state))
-        loss = self.problem.loss(xhat)
-        none = torch.full_like(loss, torch.nan)
-        apart = self.algorithm.point(state) - xhat.unsqueeze(-2)
-        return {
-            "loss": loss,
-            "gradient_norm": self.problem.full_gradient(xhat).norm(dim=-1),
-            "gap": none if self.least is None else loss - self.least,
-            "consensus": apart.square().sum(-1).mean(-1).sqrt(),
+        x = self.algorithm.point(state)
+        none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
+        found = dict.fromkeys(METRICS, none) | self._at(xhat, x)
+        counted = {"messages": self.messages_per_step, "bytes": self.bytes_per_step}
+        return found | {
+            "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
             "tracking": self._tracking(state, none),
-            "accuracy": (
-                self.problem.accuracy(xhat) if isinstance(self.problem, Classifier) else none
-            ),
             # In double precision: single counts exactly only to 16 million.
-            "messages": torch.full_like(none, moment.t * self.messages_per_step, dtype=EXACT),
-            "bytes": torch.full_like(none, moment.t * self.bytes_per_step, dtype=EXACT),
+            **{k: torch.full_like(none, moment.t * v, dtype=EXACT) for k, v in counted.items()},
         }
+
+    def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """Return what the problem has to look at its data for."""
+        problem, found = self.problem, dict[str, Tensor]()
+        if isinstance(problem, Measured):
+            also = {"loss"} if "gap" in self.wanted else set()
+            found = problem.measure(xhat, x, sorted(self.wanted | also))
+        elif self.wanted & {"loss", "gap"}:
+            found["loss"] = problem.loss(xhat)
+        if "gap" in self.wanted and self.least is not None:
+            found["gap"] = found["loss"] - self.least
+        if "gradient_norm" in self.wanted:
+            found["gradient_norm"] = problem.full_gradient(xhat).norm(dim=-1)
+        if "accuracy" in self.wanted and isinstance(problem, Classifier):
+            found["accuracy"] = problem.accuracy(xhat)
+        return found
 
     def _tracking(self, state: Any, none: Tensor) -> Tensor:
         y = self.algorithm.tracker(state)

@@ -16,7 +16,7 @@ from digrad.experiment import AlgorithmSpec, Experiment, ExperimentError, Networ
 from digrad.metrics import Gauge
 from digrad.networks import Network, build
 from digrad.problems import PROBLEMS
-from digrad.problems.base import Problem
+from digrad.problems.base import Compiled, Problem
 from digrad.run import Recursion, Trials
 from digrad.schedules import SCHEDULES
 from digrad.theory import Setting, constants, gamma_theorem, perron
@@ -32,6 +32,7 @@ class Job:
     index: int
     network: str
     algorithm: str
+    net: Network
     trials: Trials  # with the step sizes as the user gave them
     recursion: Recursion
     gauge: Gauge
@@ -79,14 +80,14 @@ def plan(experiment: Experiment, device: str = "cpu") -> Plan:
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {net_spec.label}: {error}") from error
         engine = Simulator(net, device=target, dtype=dtype)
-        gauge = Gauge.make(algorithm, problem, net)
+        gauge = Gauge.make(algorithm, problem, net, experiment.metrics)
         scale = _scale(experiment, algorithm, net)
         for trials in _parts(experiment, spec, algorithm, problem):
             scaled = Trials(trials.seeds, [size * scale for size in trials.step_sizes])
             fused = _compile(experiment, engine, problem, len(trials))
             recursion = Recursion(algorithm, engine, problem, scaled, schedule, fused)
             labels = net_spec.label, spec.label
-            jobs.append(Job(len(jobs), *labels, trials, recursion, gauge))
+            jobs.append(Job(len(jobs), *labels, net, trials, recursion, gauge))
     return Plan(experiment, jobs)
 
 
@@ -214,11 +215,16 @@ def _compile(experiment: Experiment, engine: Simulator, problem: Problem, trials
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
-    if experiment.compile != "auto":
+    if experiment.compile != "auto" or engine.is_sparse:
         return experiment.compile == "always"
+    if problem.start().is_cuda:
+        # A graph is recorded in a second and saves about one in a thousand steps; a compiled
+        # module takes twenty and saves three.
+        return experiment.steps > (7000 if isinstance(problem, Compiled) else 1000)
     numbers = trials * problem.nodes * problem.dim
     saved = experiment.steps * (8e-5 + 2e-9 * numbers)
-    return saved > COMPILE_SECONDS and not engine.is_sparse
+    # A module's operations are large enough as they are, and its C++ takes minutes to compile.
+    return saved > COMPILE_SECONDS and not isinstance(problem, Compiled)
 
 
 def _text(value: Any) -> str:

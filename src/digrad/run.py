@@ -10,10 +10,11 @@ from torch import Tensor
 
 from digrad.algorithms.base import Algorithm, Mixer
 from digrad.errors import ParameterError, message
-from digrad.problems.base import Problem
+from digrad.problems.base import Compiled, Problem
 from digrad.sampling import Sampler
 
 CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
+ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
 MOST_UNROLLED = 8  # steps compiled into one graph: fewer pay for Python, more for compiling
 
 
@@ -49,7 +50,9 @@ class Recursion:
 
     Args:
         schedule: from the step's number to a factor of the step size.
-        compiled: fuse several steps into one compiled graph; pays from about 10⁵ steps on.
+        compiled: take several steps at once: on a GPU recorded and replayed, elsewhere fused
+            into one compiled graph, which pays from about 10⁵ steps on. A problem that brings
+            a compiled gradient uses that, and its steps are not fused.
     """
 
     algorithm: Algorithm[Any]
@@ -82,11 +85,15 @@ class Recursion:
                     state = self._step(state, samples[near], lrs[near])
                 else:
                     state = self._unrolled(state, samples[near:far], lrs[near:far])
+        if isinstance(self._unrolled, _Recording):  # which goes on writing into its own tensors
+            state = self._unrolled.released(state)
         return Moment(stop, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
-        width = max(MOST_UNROLLED, min(256, CHUNK_NUMBERS // self._numbers_per_step))
+        ahead = CHUNK_NUMBERS * (ON_A_GPU if self.engine.nodes.is_cuda else 1)
+        width = min(256, ahead // self._numbers_per_step)
+        width = max(MOST_UNROLLED, width - width % MOST_UNROLLED)  # or blocks would be cut
         while start < stop:
             end = min(stop, start + width - start % width)
             yield range(start, end)
@@ -119,7 +126,7 @@ class Recursion:
 
     def _step(self, state: Any, samples: Tensor, lr: Tensor) -> Any:
         x, rows = self.algorithm.point(state), self.engine.rows
-        g = self.problem.gradient(x, samples[0], rows)
+        g = self._gradient(x, samples[0], rows)
         if g.shape != x.shape or g.dtype != x.dtype:
             raise ParameterError(
                 message(
@@ -129,20 +136,30 @@ class Recursion:
                 )
             )
         for more in samples[1:]:
-            g = g + self.problem.gradient(x, more, rows)
+            g = g + self._gradient(x, more, rows)
         return self.algorithm.step(
             state, g / len(samples) if len(samples) > 1 else g, self.engine, lr
         )
 
     @cached_property
+    def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
+        if self.compiled and isinstance(self.problem, Compiled):
+            return self.problem.compiled_gradient
+        return self.problem.gradient
+
+    @cached_property
     def _unrolled(self) -> Callable[[Any, Tensor, Tensor], Any]:
-        """Several steps as one compiled graph."""
+        """Several steps at once."""
 
         def block(state: Any, samples: Tensor, lrs: Tensor) -> Any:
             for k in range(MOST_UNROLLED):
                 state = self._step(state, samples[k], lrs[k])
             return state
 
+        if self.engine.nodes.is_cuda:
+            return _Recording(block)
+        if isinstance(self.problem, Compiled):
+            return block
         graph: Callable[[Any, Tensor, Tensor], Any] = torch.compile(block, fullgraph=True)
         return graph
 
@@ -156,3 +173,54 @@ class Recursion:
         factors = torch.tensor([self.schedule(t) for t in steps], dtype=torch.float64)
         lrs = factors[:, None] * base
         return lrs[..., None, None].to(device=device, dtype=start.dtype)
+
+
+class _Recording:
+    """A block of steps as a CUDA graph: launched as a whole, without Python in between.
+
+    It reads from and writes to tensors of its own, so that replays follow one another without
+    a copy; ``released`` hands out one that later replays leave alone.
+    """
+
+    def __init__(self, block: Callable[[Any, Tensor, Tensor], Any]) -> None:
+        self._block = block
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._state: Any = None
+        self._inputs: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+        if self._graph is None or self._inputs is None:
+            self._record(state, samples, lrs)
+        assert self._graph is not None
+        assert self._inputs is not None
+        if state is not self._state:
+            for own, given in zip(self._state, state, strict=True):
+                if own is not None:
+                    own.copy_(given)
+        for own, given in zip(self._inputs, (samples, lrs), strict=True):
+            own.copy_(given)
+        self._graph.replay()
+        return self._state
+
+    def released(self, state: Any) -> Any:
+        """Return a state that stays as it is."""
+        return _cloned(state) if state is self._state and state is not None else state
+
+    def _record(self, state: Any, samples: Tensor, lrs: Tensor) -> None:
+        self._state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls
+            for _ in range(2):
+                self._block(self._state, *self._inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            after = self._block(self._state, *self._inputs)
+            for own, new in zip(self._state, after, strict=True):
+                if own is not None:
+                    own.copy_(new)
+
+
+def _cloned(state: Any) -> Any:
+    return type(state)(*(None if v is None else v.clone() for v in state))

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from digrad.errors import ParameterError, lookup, message
 from digrad.printing import number
-from digrad.trace import METRICS, Curve, Key, Trace
+from digrad.trace import GROWING, METRICS, Curve, Key, Trace
 from digrad.writing import write_whole
 
-GROWING = ("accuracy",)  # the metrics that reach a target from below
 NAMES = ("run", "network", "algorithm")
 HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
 STEPS = ("by_mean", "by_median")

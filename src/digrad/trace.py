@@ -18,7 +18,9 @@ from digrad.errors import FileFormatError, ParameterError, lookup, message
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-METRICS = ("gradient_norm", "loss", "gap", "consensus", "tracking", "accuracy")
+TESTED = ("test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy")  # older runs lack them
+METRICS = ("gradient_norm", "loss", "gap", "consensus", "tracking", "accuracy", *TESTED)
+GROWING = tuple(name for name in METRICS if name.endswith("accuracy"))  # larger is better
 VALUES = (*METRICS, "messages", "bytes")
 CHUNK = 2_000  # rows held as text at a time: more do not fit into the cache
 STOPPED = "run it again: it may have been stopped while it was writing"
@@ -203,7 +205,7 @@ def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
         header = next(reader, list(PARSERS))  # an empty file is one without rows
-        for name in (name for name in PARSERS if name not in header):
+        for name in (name for name in PARSERS if name not in (*header, *TESTED)):
             hint = f"the first line must have: {','.join(PARSERS)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
         while chunk := list(islice(reader, CHUNK)):
@@ -227,7 +229,8 @@ def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> lis
         key = Key(run, network, algorithm, float(size))
         places[text] = index.setdefault(Trial(key, int(seed), int(at) if at else None), len(index))
     found = [places[text] for text in texts], np.array([*map(int, cells["step"])], np.int64)
-    values = ([float(text) if text else nan for text in cells[name]] for name in VALUES)
+    none = [""] * len(texts)
+    values = ([float(text) if text else nan for text in cells.get(name, none)] for name in VALUES)
     return [np.array(column, np.float64) for column in (*found, *values)]
 
 

@@ -225,6 +225,28 @@ def test_accuracy_is_drawn_on_a_linear_axis_unless_told_otherwise(tmp_path):
     assert "accuracy" in draw_curves(trace, "accuracy").axes[0].get_ylabel()
 
 
+@pytest.mark.parametrize(
+    ("metric", "scale", "label"),
+    [
+        ("accuracy", "linear", r"training accuracy at $\hat{x}$"),
+        ("test_accuracy", "linear", r"test accuracy at $\hat{x}$"),
+        ("worst_accuracy", "linear", "test accuracy of the worst node"),
+        ("mean_accuracy", "linear", "mean test accuracy of the nodes"),
+        ("test_loss", "log", r"test loss at $\hat{x}$"),
+    ],
+)
+def test_metrics_of_test_data_have_axes_of_their_own(tmp_path, monkeypatch, metric, scale, label):
+    monkeypatch.setattr(
+        f"{__name__}.HEADER", f"{HEADER},{metric}" if metric not in HEADER else HEADER
+    )
+    trace = Trace.read(
+        write(tmp_path / "r", **{metric: lambda t, seed: 0.1 + t / 200 + seed / 100})
+    )
+    axes = draw_curves(trace, metric).axes[0]
+    assert (axes.get_yscale(), axes.get_ylabel()) == (scale, label)
+    np.testing.assert_allclose(curves_of(axes)["S-PP"].get_ydata(), 0.11 + STEPS / 200)
+
+
 def test_lines_may_be_drawn_along_messages_and_bytes(tmp_path):
     trace = Trace.read(write(tmp_path / "r", bytes=lambda t, _: 1e6 * t))
     for x, scale in (("messages", 6), ("bytes", 1e6)):

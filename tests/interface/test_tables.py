@@ -102,6 +102,28 @@ def test_accuracy_reaches_its_target_from_below(trace):
     assert [row["by_mean"] for row in steps_to(trace, "accuracy", 0.69)] == [10, None]
 
 
+def renamed(path: Path, old: str, new: str) -> Trace:
+    """A run that recorded ``new`` what it would have recorded as ``old``."""
+    head, *rest = (path / "metrics.csv").read_text().splitlines()
+    head = head.replace(f",{old},", f",{new},") + f",{old}"
+    (path / "metrics.csv").write_text("\n".join([head, *(f"{line}," for line in rest)]))
+    return Trace.read(path)
+
+
+@pytest.mark.parametrize("name", ["test_accuracy", "worst_accuracy", "mean_accuracy"])
+def test_every_accuracy_reaches_its_target_from_below(tmp_path, name):
+    trace = renamed(write(tmp_path / "r", accuracy=True), "accuracy", name)
+    assert trace.metrics == ("gradient_norm", name)
+    assert [row["by_mean"] for row in steps_to(trace, name, 0.5)] == [5, 5]
+    assert [row["by_mean"] for row in steps_to(trace, name, 0.69)] == [10, None]
+    assert final_values(trace, [name])[0][name].mean == pytest.approx(0.7)
+
+
+def test_a_test_loss_reaches_its_target_from_above(tmp_path):
+    trace = renamed(write(tmp_path / "r"), "gradient_norm", "test_loss")
+    assert steps_to(trace, "test_loss", 5.0)[0]["by_mean"] == 5
+
+
 @pytest.mark.parametrize("target", [np.nan, np.inf])
 def test_a_target_that_is_no_number_is_refused(trace, target):
     with pytest.raises(DigradError, match=r"got .*\n  hint: pass the value to be reached"):

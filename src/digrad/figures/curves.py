@@ -12,7 +12,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 from digrad.errors import ParameterError, lookup, message
 from digrad.figures.arrows import WIDTH
 from digrad.figures.drawing import COLOURS, INK
-from digrad.trace import Curve, Floats, Key, Trace
+from digrad.trace import GROWING, Curve, Floats, Key, Trace
 
 DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (8, 1.5, 3, 1.5)))
 MARKERS = "osD^v<>ph"  # no crosses: these are for divergence
@@ -25,7 +25,11 @@ LABELS = {
     "loss": r"loss $f(\hat{x})$",
     "gap": r"optimality gap $f(\hat{x}) - f^{\star}$",
     **{name: f"{name} error" for name in ("consensus", "tracking")},
-    "accuracy": "accuracy",
+    "accuracy": r"training accuracy at $\hat{x}$",
+    "test_loss": r"test loss at $\hat{x}$",
+    "test_accuracy": r"test accuracy at $\hat{x}$",
+    "worst_accuracy": "test accuracy of the worst node",
+    "mean_accuracy": "mean test accuracy of the nodes",
 }
 Style = tuple[int, int, str]  # number of the colour and marker, of the dash, and the words
 ALONG = {"step": "step", "messages": "messages sent", "bytes": "bytes sent"}
@@ -58,11 +62,11 @@ def draw_curves(
     from the 10th to the 90th percentile. Where a trial diverges the line ends in a cross;
     line and band of the trials that do not diverge go on, thin. The field ``columns`` of
     ``Key`` has a panel for each value. y is logarithmic, and what is not positive left out,
-    if ``log`` is true, or None and the metric not the accuracy.
+    if ``log`` is true, or None and the metric no accuracy.
     """
     xlabel, ylabel = lookup(ALONG, x, "x axis"), lookup(LABELS, metric, "metric")
     lookup(dict.fromkeys(Key._fields), columns, "kind of columns")
-    log = metric != "accuracy" if log is None else log
+    log = metric not in GROWING if log is None else log
     lines = _lines(trace, metric, x, log)
     styles = _styles([line.curve.key for line in lines], columns)
     names = list(dict.fromkeys(getattr(line.curve.key, columns) for line in lines))

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 
-from digrad.problems.base import Classifier, KnownOptimum, Problem
+from digrad.problems.base import Classifier, Compiled, KnownOptimum, Measured, Problem
+from digrad.problems.characters import character_problem
+from digrad.problems.images import image_problem
 from digrad.problems.libsvm import libsvm_problem, read_libsvm
 from digrad.problems.logistic import Logistic
+from digrad.problems.modules import ModuleProblem
 from digrad.problems.quadratic import Quadratic
 from digrad.problems.splits import SPLITS, by_label, dirichlet, iid, k_classes, partition
 
@@ -12,19 +15,26 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "quadratic": Quadratic.generate,
     "logistic": Logistic.generate,
     "libsvm": libsvm_problem,
+    "images": image_problem,
+    "characters": character_problem,
 }
 
 __all__ = [
     "PROBLEMS",
     "SPLITS",
     "Classifier",
+    "Compiled",
     "KnownOptimum",
     "Logistic",
+    "Measured",
+    "ModuleProblem",
     "Problem",
     "Quadratic",
     "by_label",
+    "character_problem",
     "dirichlet",
     "iid",
+    "image_problem",
     "k_classes",
     "libsvm_problem",
     "partition",

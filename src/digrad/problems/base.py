@@ -1,5 +1,6 @@
 """What a problem must offer: ten lines for a user to write."""
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -42,6 +43,26 @@ class Problem(Protocol):
 
     def full_gradient(self, x: Tensor) -> Tensor:
         """∇f(x) on all data: (..., dim) to (..., dim)."""
+        ...
+
+
+@runtime_checkable
+class Compiled(Protocol):
+    """A problem that compiles its own gradient, being too large to be fused with the steps."""
+
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+        """What ``gradient`` returns, but for rounding."""
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A problem that says itself what is worth recording, and reads it in one pass."""
+
+    measures: Sequence[str]
+
+    def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
+        """Metrics by name, one number per trial, at xhat, (..., dim), and the nodes' own x."""
         ...
 
 

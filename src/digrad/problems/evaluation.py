@@ -1,0 +1,153 @@
+"""Loss, accuracy and full gradient of a module at single points, over all samples."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+from torch.utils.data import Dataset
+
+from digrad.errors import ParameterError, message
+from digrad.problems.rows import Rows
+
+AT_ONCE = 2000  # samples in one forward pass
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Pairs = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs and targets with weights that sum to one."""
+
+    inputs: Tensor
+    targets: Tensor
+    weights: Tensor  # float64
+
+    @classmethod
+    def even(cls, inputs: Tensor, targets: Tensor) -> "Samples":
+        """Give all the same weight."""
+        share = torch.full((len(targets),), 1 / len(targets), dtype=torch.float64)
+        return cls(inputs, targets, share.to(targets.device))
+
+    def thinned(self, count: int) -> "Samples":
+        """Keep so many, evenly spread; 0 keeps all."""
+        if not 0 < count < len(self.targets):
+            return self
+        kept = torch.arange(count, device=self.targets.device) * len(self.targets) // count
+        return Samples.even(self.inputs[kept], self.targets[kept])
+
+    def batches(self) -> Iterator[tuple[Tensor, ...]]:
+        """Yield (inputs, targets, weights), a few at a time."""
+        parts = (torch.split(x, AT_ONCE) for x in (self.inputs, self.targets, self.weights))
+        return zip(*parts, strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How a module is judged: one point after the other.
+
+    For a single point the library's own convolutions are the best there are.
+    """
+
+    rows: Rows
+    loss: Loss
+    ready: Callable[[Tensor], Tensor]  # from stored inputs to what the module takes
+    classifies: bool  # whether targets are numbers of classes
+
+    def over_points(self, x: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply a function of one point to all of (..., dim)."""
+        found = torch.stack([measure(point) for point in x.reshape(-1, x.shape[-1])])
+        return found.view(*x.shape[:-1], *found.shape[1:])
+
+    @torch.no_grad()
+    def loss_and_accuracy(self, x: Tensor, samples: Samples) -> Tensor:
+        """Return both, on a last axis of two, for points (..., dim)."""
+
+        def measure(point: Tensor) -> Tensor:
+            total = torch.zeros(2, dtype=torch.float64, device=point.device)
+            for inputs, targets, weights in samples.batches():
+                outputs = self._outputs(point, inputs)
+                both = self.losses(outputs, targets), self._right(outputs, targets)
+                total += weights @ torch.stack(both, dim=-1).to(torch.float64)
+            return total.to(point.dtype)
+
+        return self.over_points(x, measure)
+
+    def gradient(self, x: Tensor, samples: Samples) -> Tensor:
+        """Return the gradient of the weighted loss at points (..., dim)."""
+
+        def measure(point: Tensor) -> Tensor:
+            total = torch.zeros_like(point)
+            for inputs, targets, weights in samples.batches():
+                with torch.enable_grad():
+                    at = point.detach().requires_grad_()
+                    losses = self.losses(self._outputs(at, inputs), targets)
+                    total += torch.autograd.grad(weights.to(at.dtype) @ losses, at)[0]
+            return total
+
+        return self.over_points(x, measure)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each sample by itself."""
+
+        def alone(output: Tensor, target: Tensor) -> Tensor:
+            return self.loss(output[None], target[None])
+
+        each: Tensor = vmap(alone)(outputs, targets)
+        return each
+
+    @torch.no_grad()
+    def check(self, samples: Samples, which: str) -> None:
+        """Refuse a loss that is not the mean over its batch: f would not be what is trained."""
+        inputs, targets, _ = next(samples.batches())
+        try:
+            outputs = functional_call(self.rows.plain, {}, (self.ready(inputs),))
+        except (RuntimeError, ValueError, IndexError) as error:
+            what = f"the module does not take {which} inputs {tuple(inputs.shape)}: {error}"
+            raise ParameterError(message(what, hint="the first axis is the batch")) from error
+        try:
+            together, alone = self.loss(outputs, targets), self.losses(outputs, targets)
+        except (RuntimeError, ValueError, IndexError) as error:
+            what = f"the loss does not take outputs {tuple(outputs.shape)} and {which} targets"
+            what += f" {tuple(targets.shape)} of {targets.dtype}: {error}"
+            hint = "cross_entropy takes (samples, classes, ...) and whole numbers"
+            raise ParameterError(message(what, hint=hint)) from error
+        mean = alone.mean()
+        if together.dim() or not torch.allclose(together, mean, rtol=1e-3, equal_nan=True):
+            found = f"of shape {tuple(together.shape)}" if together.dim() else f"{together:.6g}"
+            what = f"the loss of {len(inputs)} samples is {found}"
+            what += f", the mean of their losses {mean:.6g}"
+            raise ParameterError(message(what, hint='use a loss with reduction="mean"'))
+
+    def _outputs(self, point: Tensor, inputs: Tensor) -> Tensor:
+        named = self.rows.named(point)
+        outputs: Tensor = functional_call(self.rows.plain, named, (self.ready(inputs),))
+        return outputs
+
+    def _right(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the share of each sample's targets that is hit; NaN if they are no classes."""
+        if not self.classifies:
+            return torch.full((len(outputs),), torch.nan, device=outputs.device)
+        hits = (outputs.argmax(1) == targets).to(outputs.dtype)
+        return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
+
+
+def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:
+    """Return samples as two tensors; a dataset is read through once."""
+    if isinstance(data, Dataset):
+        pairs: Sequence[Any] = [data[k] for k in range(len(data))]  # type: ignore[arg-type]
+        columns = list(zip(*pairs, strict=True)) if pairs else [(), ()]
+        if len(columns) != 2:
+            what = f"{where}: a sample of the dataset has {len(columns)} parts"
+            raise ParameterError(message(what, hint="a sample is a pair: input and target"))
+        made = [[torch.as_tensor(v) for v in column] for column in columns]
+        inputs, targets = (torch.stack(c) if c else torch.empty(0) for c in made)
+    else:
+        inputs, targets = data
+    if len(inputs) != len(targets) or not len(targets):
+        what = f"{where}: {len(inputs)} inputs, {len(targets)} targets"
+        raise ParameterError(message(what, hint="give one or more samples, each with a target"))
+    return inputs, targets

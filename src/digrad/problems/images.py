@@ -1,0 +1,101 @@
+"""Classifying images: a data set, a model and a split, by name."""
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from digrad.data import Images, Part, read_images
+from digrad.errors import ParameterError, lookup, message
+from digrad.models import MODELS
+from digrad.problems.modules import ModuleProblem
+from digrad.problems.splits import partition
+
+
+def image_problem(
+    nodes: int,
+    data: str = "mnist",
+    *,
+    model: str = "cnn",
+    split: str = "by-label",
+    alpha: float = 0.5,
+    k: int = 1,
+    batch: int = 8,
+    samples: int = 0,
+    test_samples: int = 0,
+    node_samples: int = 1000,
+    dropout: float = 0.5,
+    seed: int = 0,
+    data_dir: str = "",
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> ModuleProblem:
+    """Share the images of a set among the nodes, and train a model on them.
+
+    Args:
+        nodes: how many.
+        data: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
+        model: ``cnn`` (the paper's), ``mlp`` or ``resnet``.
+        split: ``iid``, ``by-label`` (the paper's), ``dirichlet`` or ``k-classes``.
+        alpha: for ``dirichlet``, how even; small is uneven.
+        k: for ``k-classes``, how many classes a node sees.
+        batch: images in a stochastic gradient.
+        samples: how many of the training images, evenly spread; 0 takes all.
+        test_samples: how many of the test images, likewise.
+        node_samples: how many test images judge each node's own model; 0 takes all.
+        dropout: of a ``cnn``.
+        seed: of the random splits and of the model's start.
+        data_dir: where the files are; the environment variable DIGRAD_DATA by default.
+        device: where data and models live.
+        dtype: in which they are computed.
+    """
+    images = read_images(data, data_dir or None)
+    (pixels, labels), test = _thinned(images.train, samples), _thinned(images.test, test_samples)
+    parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
+    return ModuleProblem(
+        _model(model, images, dropout, seed),
+        [(torch.from_numpy(pixels[p]), torch.from_numpy(labels[p])) for p in parts],
+        test=(torch.from_numpy(test[0]), torch.from_numpy(test[1])),
+        batch=batch,
+        prepare=_normalised(images, device, dtype),
+        node_samples=node_samples,
+        device=device,
+        dtype=dtype,
+    )
+
+
+def _thinned(part: Part, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return so many images and labels, evenly spread; 0 returns all."""
+    if count < 0:
+        raise ParameterError(message(f"samples must be 0 or more, got {count}", hint="0 takes all"))
+    if not 0 < count < len(part):
+        return part.pixels, part.labels
+    kept = np.arange(count) * len(part) // count
+    return part.pixels[kept], part.labels[kept]
+
+
+def _model(name: str, images: Images, dropout: float, seed: int) -> nn.Module:
+    make: Callable[..., nn.Module] = lookup(MODELS, name, "model")
+    takes = signature(make).parameters
+    options: dict[str, Any] = {"dropout": dropout} if "dropout" in takes else {}
+    if name == "cnn" and min(images.shape[1:]) < 16:
+        what = f"the images of {images.name} are {images.shape[1]} x {images.shape[2]} pixels"
+        hint = 'model = "mlp" takes any size; two 5 x 5 convolutions need 16 x 16'
+        raise ParameterError(message(what, hint=hint))
+    with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
+        torch.manual_seed(seed)
+        return make(images.shape, len(images.classes), **options)
+
+
+def _normalised(
+    images: Images, device: torch.device | str, dtype: torch.dtype
+) -> Callable[[Tensor], Tensor]:
+    """Return the map from bytes to numbers of mean 0 and deviation 1 in each channel."""
+    mean, std = (torch.tensor(v, dtype=torch.float64) for v in (images.mean, images.std))
+    scale = (1 / (255 * std)).view(-1, 1, 1).to(device, dtype)
+    shift = (-mean / std).view(-1, 1, 1).to(device, dtype)
+    return lambda pixels: pixels.to(dtype) * scale + shift

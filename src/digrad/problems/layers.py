@@ -1,0 +1,154 @@
+"""Layers that stay fast when every node has weights of its own.
+
+One call for all nodes turns a convolution into a grouped one, which libraries run badly. Here
+a convolution is an operator of our own, max-pooling a few comparisons of slices, and dropout
+reads its masks from a buffer, so that they are a function of (seed, node, step).
+docs/design/0004-deep-learning.md has the measurements.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from digrad.problems.convolution import convolve
+
+# Dropouts of whole channels, with the axes of a batch.
+CHANNELS: dict[type, int] = {nn.Dropout1d: 3, nn.Dropout2d: 4, nn.Dropout3d: 5}
+
+Pair = tuple[int, int]
+
+
+class Conv2d(nn.Conv2d):
+    """Convolution by ``digrad.problems.convolution``."""
+
+    @staticmethod
+    def fits(layer: nn.Conv2d) -> bool:
+        """Whether a layer can be computed so."""
+        plain = layer.groups == 1 and layer.padding_mode == "zeros"
+        return type(layer) is nn.Conv2d and plain and not isinstance(layer.padding, str)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what nn.Conv2d does, but for rounding."""
+        high, wide = _pair(self.padding)
+        if high or wide:
+            x = functional.pad(x, (wide, wide, high, high))
+        window = _pair(self.stride), _pair(self.dilation)
+        out: Tensor = convolve(x.unsqueeze(0), self.weight.unsqueeze(0), *window).squeeze(0)
+        return out if self.bias is None else out + self.bias[:, None, None]
+
+
+class MaxPool2d(nn.MaxPool2d):
+    """Max-pooling over windows that do not overlap, by comparing their pixels in turn."""
+
+    @staticmethod
+    def fits(layer: nn.MaxPool2d) -> bool:
+        """Whether a layer can be computed so."""
+        plain = _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
+        size, simple = _pair(layer.kernel_size), not layer.return_indices and not layer.ceil_mode
+        whole = plain and simple and _pair(layer.stride) == size and size[0] * size[1] <= 9
+        return type(layer) is nn.MaxPool2d and whole
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what nn.MaxPool2d does; ties give their gradient to the first pixel too."""
+        size = _pair(self.kernel_size)
+        if not torch.compiler.is_compiling():
+            most: Tensor = _Most.apply(x, size)[0]  # type: ignore[no-untyped-call]
+            return most
+        most, *others = _pixels(x, size)
+        for pixel in others:
+            # A number that is none must not vanish: a run that diverges has to show it.
+            most = torch.where((pixel > most) | pixel.isnan(), pixel, most)
+        return most
+
+
+class Dropout(nn.Module):
+    """Dropout by random words that are handed in: one for each number, or for each channel."""
+
+    LIMIT: ClassVar[int] = 2**32
+    words: Tensor
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.p = float(layer.p)  # type: ignore[arg-type]
+        self.channels = CHANNELS.get(type(layer), 0)
+        self.register_buffer("words", torch.zeros(0, dtype=torch.int64), persistent=False)
+
+    @staticmethod
+    def fits(layer: nn.Module) -> bool:
+        """Whether a layer is a dropout that can be computed so."""
+        return type(layer) in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        """Return the shape of the mask for an input."""
+        if not self.channels:
+            return tuple(x.shape)
+        # The library takes fewer axes for one sample without its own, but never in two dimensions.
+        batched = x.dim() == self.channels or self.channels == CHANNELS[nn.Dropout2d]
+        kept = 2 if batched else 1
+        return (*x.shape[:kept], *(1,) * (x.dim() - kept))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with a share p of its numbers or channels 0, the others divided by 1 - p."""
+        if not self.training or self.p == 0:
+            return x
+        if not self.words.numel():  # a trial run, which only asks how many words are wanted
+            return x
+        kept = self.words.view(self.shape(x)) >= round(self.p * self.LIMIT)
+        return x * (kept.to(x.dtype) / (1 - self.p) if self.p < 1 else kept.to(x.dtype))
+
+
+class _Most(torch.autograd.Function):
+    """Max-pooling that remembers which pixel of each window won, in a byte."""
+
+    @staticmethod
+    def forward(x: Tensor, size: Pair) -> tuple[Tensor, Tensor]:
+        most, *others = _pixels(x, size)
+        winner = torch.zeros(most.shape, dtype=torch.uint8, device=x.device)
+        for k, pixel in enumerate(others, 1):
+            # The last to win has the largest number; a maximum is faster than a selection.
+            torch.maximum(winner, (pixel > most).view(torch.uint8).mul_(k), out=winner)
+            most = torch.maximum(most, pixel)  # a number that is none stays one
+        return most, winner
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.size = inputs
+        ctx.shape = x.shape
+        ctx.save_for_backward(output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+        (winner,) = ctx.saved_tensors
+        # What no window covers, at the right and lower edge, gets 0.
+        whole = all(length % k == 0 for length, k in zip(ctx.shape[-2:], ctx.size, strict=True))
+        dx = (grad.new_empty if whole else grad.new_zeros)(ctx.shape)
+        for k, pixel in enumerate(_pixels(dx, ctx.size)):
+            torch.mul(grad, winner == k, out=pixel)
+        return dx, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, size: Pair) -> Any:
+        flat = _front(info, in_dims[0], x).flatten(0, 1)
+        found = _Most.apply(flat, size)  # type: ignore[no-untyped-call]
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
+
+
+def _front(info: Any, dim: int | None, x: Tensor) -> Tensor:
+    return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+def _pixels(x: Tensor, size: Pair) -> list[Tensor]:
+    """Return the first pixel of all windows, the second of all, and so on."""
+    (high, wide), (height, width) = size, (x.shape[-2] // size[0], x.shape[-1] // size[1])
+    return [
+        x[..., i : height * high : high, j : width * wide : wide]
+        for i in range(high)
+        for j in range(wide)
+    ]
+
+
+def _pair(value: Any) -> Pair:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))

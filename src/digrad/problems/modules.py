@@ -1,0 +1,187 @@
+"""Any torch module, loss and data as a problem: gradients of all nodes in one call."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from digrad.errors import ParameterError, message
+from digrad.problems.evaluation import Evaluation, Loss, Pairs, Samples, stacked
+from digrad.problems.rows import Rows
+from digrad.sampling import Sampler
+
+DRAWS, DROPOUT = 0, 1  # streams of the generator
+MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
+
+Total = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class ModuleProblem:
+    """fᵢ(x) = the mean loss of a module with parameters x over the samples of node i.
+
+    The module is used as a pure function of a flat row; its own parameters are the common
+    start. A stochastic gradient is that of ``batch`` samples drawn with replacement; dropout
+    masks, like samples, are a function of (seed, node, step).
+
+    Args:
+        module: any; ``digrad.problems.rows`` says what is refused.
+        data: for each node its samples: (inputs, targets), or a dataset of such pairs.
+        loss: of a batch of outputs and targets; the mean over the batch.
+        test: samples that no node trains on.
+        batch: samples in a stochastic gradient.
+        prepare: applied to every batch of inputs on the device, such as a normalisation.
+        node_samples: how many test samples, evenly spread, judge the model of each node by
+            itself; 0 takes all.
+        device: where data and parameters live.
+        dtype: of the parameters.
+    """
+
+    # The gradient on all data costs as much as hundreds of steps: only on demand.
+    measures: Sequence[str] = (
+        *("loss", "accuracy", "test_loss", "test_accuracy"),
+        *("worst_accuracy", "mean_accuracy"),
+    )
+
+    def __init__(
+        self,
+        module: nn.Module,
+        data: Sequence[Pairs | Dataset[Any]],
+        loss: Loss = functional.cross_entropy,
+        *,
+        test: Pairs | Dataset[Any] | None = None,
+        batch: int = 8,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        node_samples: int = 1000,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        _check_sizes(len(data), batch, node_samples)
+        parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
+        self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
+        self._prepare, self._dtype, self._loss = prepare, dtype, loss
+        self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
+        self._first = self.sizes.cumsum(0) - self.sizes
+        shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
+        self._training = Samples(
+            torch.cat([inputs for inputs, _ in parts]).to(device),
+            self._cast(torch.cat([targets for _, targets in parts]).to(device)),
+            shares.repeat_interleave(self.sizes),
+        )
+        self._testing = None
+        if test is not None:
+            inputs, targets = stacked(test, "test")
+            self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+        some = torch.arange(self.batch, device=device) % len(self._training.targets)
+        inputs = self._ready(self._training.inputs[some])
+        own = deepcopy(module).to(device=device, dtype=dtype)
+        self._rows = Rows.of(own, inputs)
+        self.dim = self._rows.dim
+        classes = not self._training.targets.is_floating_point()
+        self._evaluation = Evaluation(self._rows, loss, self._ready, classes)
+        self._evaluation.check(self._training, "training")
+        if self._testing:
+            self._evaluation.check(self._testing, "test")
+        self._group = max(1, MOST_NUMBERS // self._rows.kept(inputs))
+
+    def start(self) -> Tensor:
+        """Return the module's own parameters as a row."""
+        return self._rows.start()
+
+    def module(self, x: Tensor) -> nn.Module:
+        """Return a copy of the module with parameters x, of shape (dim,), ready for use."""
+        return self._rows.load(x)
+
+    def sample(self, sampler: Sampler, steps: range) -> Tensor:
+        """Return which samples are drawn, then dropout's words: (steps, *trials, rows, count)."""
+        drawn = sampler.indices(steps, self.sizes[sampler.rows], self.batch, DRAWS)
+        places = drawn + self._first[sampler.rows].unsqueeze(-1)
+        words = sum(self._rows.words.values())
+        if not words:
+            return places
+        return torch.cat([places, sampler.bits(steps, words, DROPOUT)], dim=-1)
+
+    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+        """Return the gradients of all rows of all trials, in one call as far as memory allows."""
+        return self._by_groups(self._total, x, sample)
+
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+        """Return the same from compiled code; its first call takes ten seconds or more."""
+        return self._by_groups(self._compiled, x, sample)
+
+    def loss(self, x: Tensor) -> Tensor:
+        """Return f(x) on all training data."""
+        return self._evaluation.loss_and_accuracy(x, self._training)[..., 0]
+
+    def full_gradient(self, x: Tensor) -> Tensor:
+        """Return ∇f(x) on all training data."""
+        return self._evaluation.gradient(x, self._training)
+
+    def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
+        """Return what is wanted of ``measures``, and perhaps more, for each trial.
+
+        ``loss``, ``accuracy`` on all training data and ``test_loss``, ``test_accuracy`` at
+        xhat, (..., dim); ``worst_accuracy`` and ``mean_accuracy`` of the nodes' own models x,
+        (..., nodes, dim), on ``node_samples`` of the test samples.
+        """
+        found: dict[str, Tensor] = {}
+        judge = self._evaluation.loss_and_accuracy
+        if {"loss", "accuracy"} & {*wanted}:
+            loss, accuracy = judge(xhat, self._training).unbind(-1)
+            found |= {"loss": loss, "accuracy": accuracy}
+        if self._testing and {"test_loss", "test_accuracy"} & {*wanted}:
+            loss, accuracy = judge(xhat, self._testing).unbind(-1)
+            found |= {"test_loss": loss, "test_accuracy": accuracy}
+        if self._testing and {"worst_accuracy", "mean_accuracy"} & {*wanted}:
+            _, each = judge(x, self._testing.thinned(self._node_samples)).unbind(-1)
+            mean = each.double().mean(-1).to(each)  # rounded once: never below the worst
+            found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
+        return found
+
+    def _ready(self, inputs: Tensor) -> Tensor:
+        """Return inputs as the module takes them: prepared, and in its dtype if they are real."""
+        return self._cast(inputs if self._prepare is None else self._prepare(inputs))
+
+    def _cast(self, values: Tensor) -> Tensor:
+        return values.to(self._dtype) if values.is_floating_point() else values
+
+    def _by_groups(self, total: Total, x: Tensor, sample: Tensor) -> Tensor:
+        drawn = sample.flatten(0, -2)
+        columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :]
+        parts = []
+        for rows, k, words in zip(*(torch.split(c, self._group) for c in columns), strict=True):
+            with torch.enable_grad():
+                points = rows.detach().requires_grad_()
+                loss = total(points, self._training.inputs[k], self._training.targets[k], words)
+                parts.append(torch.autograd.grad(loss, points)[0])
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(x.shape)
+
+    def _total(self, rows: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
+        """Return the sum of all rows' losses: its gradient is each row's own."""
+        losses: Tensor = vmap(self._row_loss)(rows, self._ready(inputs), targets, words)
+        return losses.sum()
+
+    @cached_property
+    def _compiled(self) -> Total:
+        fused: Total = torch.compile(self._total, fullgraph=True, dynamic=False)
+        return fused
+
+    def _row_loss(self, row: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
+        named = self._rows.named(row, words)
+        return self._loss(functional_call(self._rows.training, named, (inputs,)), targets)
+
+
+def _check_sizes(nodes: int, batch: int, node_samples: int) -> None:
+    for name, value, least in (
+        *(("nodes", nodes, 1), ("batch", batch, 1)),
+        ("node_samples", node_samples, 0),
+    ):
+        if not isinstance(value, Integral) or value < least:
+            what = f"{name} must be a whole number from {least} on, got {value}"
+            raise ParameterError(message(what, hint="try 8"))

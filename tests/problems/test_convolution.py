@@ -1,0 +1,289 @@
+"""Convolution of groups, max-pooling and dropout masks, against the library's own layers."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from math import prod
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
+
+from digrad.problems import layers
+from digrad.problems.convolution import convolve, convolve_inputs, convolve_weights
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def as_ours(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    assert kind.fits(layer)  # type: ignore[attr-defined]
+    layer.__class__ = kind
+    return layer
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> dict[str, object]:
+    """Settings of a convolution and images that its patches fit into, with some room to spare."""
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    kernel, stride, dilation = draw(pair), draw(pair), draw(pair)
+    padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    reach = [g * (k - 1) + 1 - 2 * p for g, k, p in zip(dilation, kernel, padding, strict=True)]
+    size = [max(1, r) + draw(st.integers(0, 4)) for r in reach]
+    return {
+        "images": (draw(st.integers(1, 3)), draw(st.integers(1, 3)), *size),
+        "channels": draw(st.integers(1, 4)),
+        "window": {"kernel_size": kernel, "stride": stride, "dilation": dilation},
+        "padding": draw(st.sampled_from([padding, padding[0]]))
+        if len({*padding}) == 1
+        else padding,
+        "bias": draw(st.booleans()),
+    }
+
+
+def gradients(layer: nn.Module, x: Tensor) -> list[Tensor]:
+    """The outputs, and the gradients of a sum of them with uneven weights."""
+    x = x.clone().requires_grad_()
+    out = layer(x)
+    back = torch.arange(out.numel(), dtype=out.dtype).view(out.shape).cos()
+    return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], back)]
+
+
+@given(windows())
+def test_the_layer_is_the_librarys(case) -> None:
+    x = normal(*case["images"])
+    torch.manual_seed(1)
+    settings = {**case["window"], "padding": case["padding"], "bias": case["bias"]}
+    layer = nn.Conv2d(x.shape[1], case["channels"], **settings, dtype=torch.float64)
+    wanted = gradients(layer, x)
+    for got, want in zip(gradients(as_ours(layer, layers.Conv2d), x), wanted, strict=True):
+        torch.testing.assert_close(got, want, **EXACT)
+
+
+@given(windows(), st.sampled_from([(0, 0), (None, 0), (0, None), (1, 2), (4, 0)]))
+def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
+    """Each row as if it were alone; what has no axis of rows is shared by all of them."""
+    rows, (_, inputs, *size), weights = 3, case["images"], case["window"]["kernel_size"]
+    stride, dilation = case["window"]["stride"], case["window"]["dilation"]
+    size = [s + 2 * p for s, p in zip(size, torch.tensor(case["padding"]).expand(2), strict=True)]
+    x, w = normal(2, 1, inputs, *size), normal(2, case["channels"], inputs, *weights, seed=1)
+    x, w = (
+        t if axis is None else torch.stack([t * (k + 1) + k for k in range(rows)], dim=axis)
+        for t, axis in zip((x, w), axes, strict=True)
+    )
+    x.requires_grad_()
+    w.requires_grad_()
+    got = vmap(lambda a, b: convolve(a, b, stride, dilation), in_dims=axes)(x, w)
+    alone = [
+        [t if axis is None else t.select(axis, k) for t, axis in zip((x, w), axes, strict=True)]
+        for k in range(rows)
+    ]
+    wanted = torch.stack(
+        [
+            torch.stack(
+                [
+                    functional.conv2d(c, d, stride=stride, dilation=dilation)
+                    for c, d in zip(a, b, strict=True)
+                ]
+            )
+            for a, b in alone
+        ]
+    )
+    torch.testing.assert_close(got, wanted, **EXACT)
+    back = normal(*got.shape, seed=2)
+    for a, b in zip(
+        torch.autograd.grad(got, (x, w), back),
+        torch.autograd.grad(wanted, (x, w), back),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+def test_operators_keep_the_librarys_contract() -> None:
+    """Schema, fake tensors, autograd and ahead-of-time tracing, as the library checks them."""
+    x, w = normal(2, 3, 2, 6, 7), normal(2, 4, 2, 3, 2, seed=1)
+    window = [1, 2], [2, 1]
+    grad = normal(*convolve(x, w, *window).shape, seed=2)
+    for operator, args in (
+        (convolve, (x.clone().requires_grad_(), w.clone().requires_grad_(), *window)),
+        (convolve_inputs, (grad, w, x, *window)),
+        (convolve_weights, (grad, x, w, *window)),
+    ):
+        torch.library.opcheck(operator, args)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(2, 2, 3, padding="same"),
+        nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"),
+        torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3)),
+    ],
+)
+def test_other_convolutions_stay_what_they_are(layer: nn.Conv2d) -> None:
+    assert not layers.Conv2d.fits(layer)
+
+
+def test_max_pooling_is_the_librarys() -> None:
+    for size, shape in (
+        (2, (3, 2, 6, 8)),
+        (2, (1, 1, 7, 5)),
+        ((3, 2), (2, 2, 9, 7)),
+        (1, (1, 1, 2, 2)),
+    ):
+        x, layer = normal(*shape), nn.MaxPool2d(size)
+        wanted = gradients(layer, x)
+        got = gradients(as_ours(layer, layers.MaxPool2d), x)
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_ties_give_their_gradient_to_the_first_pixel(layout: torch.memory_format) -> None:
+    """Whole numbers of few values, and zeros such as a ReLU leaves, tie in most windows."""
+    x = torch.randint(0, 3, (4, 3, 6, 6), generator=torch.manual_seed(0)).double()
+    x = x.to(memory_format=layout)
+    layer = nn.MaxPool2d(2)
+    wanted = gradients(layer, x)
+    got = gradients(as_ours(layer, layers.MaxPool2d), x)
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+    (first,) = gradients(layer, torch.zeros(1, 1, 2, 2, dtype=torch.float64))[1:]
+    assert first.flatten().tolist() == [1, 0, 0, 0]
+
+
+@pytest.fixture(params=[False, True], ids=["eager", "as compiled"])
+def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """Max-pooling, and the form of it that compiled code takes, run without a compiler."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: request.param)
+    return as_ours(nn.MaxPool2d((2, 3)), layers.MaxPool2d)
+
+
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_none_does_not_vanish(pool: nn.Module, place: int, wrong: float) -> None:
+    x = normal(2, 1, 4, 6)
+    x[1, 0, 2 + place // 3, place % 3] = wrong
+    wanted = functional.max_pool2d(x, (2, 3))
+    torch.testing.assert_close(pool(x), wanted, equal_nan=True, rtol=0, atol=0)
+
+
+def test_both_forms_of_max_pooling_in_many_rows(pool: nn.Module) -> None:
+    x = torch.randint(0, 4, (3, 2, 2, 5, 7), generator=torch.manual_seed(1)).double()
+    for axis in (0, 2):
+        many = x.movedim(0, axis).clone().requires_grad_()
+        out = vmap(pool, in_dims=axis)(many)
+        back = normal(*out.shape)
+        (got,) = torch.autograd.grad(out, many, back)
+        flat = x.flatten(0, 1).requires_grad_()
+        wanted = functional.max_pool2d(flat, (2, 3))
+        assert torch.equal(out.flatten(0, 1), wanted)
+        (want,) = torch.autograd.grad(wanted, flat, back.flatten(0, 1))
+        assert torch.equal(got.movedim(axis, 0).flatten(0, 1), want)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.MaxPool2d(3, stride=2),
+        nn.MaxPool2d(2, padding=1),
+        nn.MaxPool2d(2, dilation=2),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.MaxPool2d(4),
+    ],
+)
+def test_other_poolings_stay_what_they_are(layer: nn.MaxPool2d) -> None:
+    assert not layers.MaxPool2d.fits(layer)
+
+
+# What the library's dropouts of channels take for a batch of so many axes, and what they zero.
+MASKS = [
+    (nn.Dropout(0.5), (4, 3, 2), (4, 3, 2)),
+    (nn.Dropout1d(0.5), (4, 3, 2), (4, 3, 1)),
+    (nn.Dropout2d(0.5), (4, 3, 2, 5), (4, 3, 1, 1)),
+    (nn.Dropout2d(0.5), (4, 3, 2), (4, 3, 1)),
+    (nn.Dropout3d(0.5), (4, 3, 2, 2, 2), (4, 3, 1, 1, 1)),
+    (nn.Dropout3d(0.5), (4, 3, 2, 2), (4, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape", "mask"), MASKS, ids=lambda v: str(v))
+@pytest.mark.filterwarnings("ignore:dropout2d")
+def test_masks_cover_what_the_librarys_do(layer: nn.Module, shape, mask) -> None:
+    ours, (batch, *rest) = layers.Dropout(layer), shape
+    assert ours.shape(torch.ones(shape)) == mask
+    torch.manual_seed(0)
+    zero = layer(torch.ones(64 * batch, *rest)) == 0  # so many that no two differ by chance
+    for axis, length in enumerate(mask):
+        same = torch.equal(zero, zero.narrow(axis, 0, 1).expand_as(zero))
+        assert same == (length == 1)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25, 0.5, 1.0])
+def test_dropout_keeps_by_words(p: float) -> None:
+    layer, x = layers.Dropout(nn.Dropout(p)), normal(2, 4)
+    edge = round(p * 2**32)
+    words = torch.tensor([0, edge - 1, edge, 2**32 - 1] * 2).clamp(0, 2**32 - 1)
+    kept = (words >= edge).view(2, 4)
+    wanted = torch.where(kept, x / (1 - p), 0) if p < 1 else torch.zeros_like(x)
+    got = functional_call(layer, {"words": words}, (x,))
+    torch.testing.assert_close(got, wanted)
+    assert torch.equal(functional_call(layer.eval(), {"words": words}, (x,)), x)
+
+
+KERNELS = """
+import torch
+from torch.nn import functional
+from digrad.problems import kernels
+
+for G, S, C, H, W, O, h, w, stride, dilation in [
+    (2, 3, 1, 8, 8, 10, 5, 5, (1, 1), (1, 1)),
+    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 2)),
+    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1)),
+    (1, 5, 2, 9, 9, 3, 2, 2, (1, 1), (1, 1)),  # more pixels than one program sums up
+]:
+    torch.manual_seed(0)
+    x, weight = torch.randn(G, S, C, H, W), torch.randn(G, O, C, h, w)
+    x.requires_grad_(), weight.requires_grad_()
+    pairs = zip(x, weight)
+    wanted = torch.stack([functional.conv2d(a, b, None, stride, 0, dilation) for a, b in pairs])
+    back = torch.randn_like(wanted)
+    dx, dw = torch.autograd.grad(wanted, (x, weight), back)
+    x, weight, window = x.detach(), weight.detach(), (list(stride), list(dilation))
+    for got, want in (
+        (kernels.forward(x, weight, *window), wanted),
+        (kernels.inputs(back, weight, x, *window), dx),
+        (kernels.weights(back, x, weight, *window), dw),
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+def test_the_kernels_in_tritons_interpreter() -> None:
+    """What runs on a GPU, here in slow motion; a process of its own, as it is chosen on import."""
+    work = subprocess.run(
+        [sys.executable, "-c", KERNELS],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert work.stdout == "equal\n", work.stderr
+
+
+def test_a_patch_may_fill_its_image() -> None:
+    x, w = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 5, seed=1)
+    got = convolve(x, w, [1, 1], [1, 1])
+    assert got.shape == (1, 2, 2, 1, 1)
+    assert prod(got.shape) == 4
+    torch.testing.assert_close(got[0, :, :, 0, 0], x[0].flatten(1) @ w[0].flatten(1).T, **EXACT)

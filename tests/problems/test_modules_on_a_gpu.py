@@ -1,0 +1,82 @@
+"""Modules on CUDA: the kernels, compiled code, recorded steps; skipped where there is none."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from digrad.algorithms import PushPull
+from digrad.engines.simulator import Simulator
+from digrad.models import CNN, ResNet
+from digrad.networks import erdos_renyi, weigh
+from digrad.problems import ModuleProblem
+from digrad.problems.convolution import convolve
+from digrad.run import Recursion, Trials
+from digrad.sampling import Sampler
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+
+SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, dilation
+    (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (1, 1)),
+    (3, 2, 10, 12, 12, 20, 5, 5, (1, 1), (1, 1)),
+    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 2)),
+    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_kernels_are_the_librarys_convolution(shape) -> None:
+    G, S, C, H, W, O, h, w, stride, dilation = shape  # noqa: E741
+    torch.manual_seed(0)
+    x = torch.randn(G, S, C, H, W, device="cuda", requires_grad=True)
+    weight = torch.randn(G, O, C, h, w, device="cuda", requires_grad=True)
+    exact = [
+        functional.conv2d(a.double(), b.double(), stride=stride, dilation=dilation)
+        for a, b in zip(x, weight, strict=True)
+    ]
+    wanted = torch.stack(exact)
+    back = torch.randn_like(wanted)
+    wanted_grads = torch.autograd.grad(wanted, (x, weight), back)
+    out = convolve(x, weight, stride, dilation)
+    grads = torch.autograd.grad(out, (x, weight), back.float())
+    torch.testing.assert_close(out, wanted.float(), rtol=1e-4, atol=1e-4)
+    for got, want in zip(grads, wanted_grads, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
+
+
+def problem(device: str, dtype: torch.dtype = torch.float32, model=None) -> ModuleProblem:
+    torch.manual_seed(0)
+    model = CNN() if model is None else model
+    shape = (3, 16, 16) if isinstance(model, ResNet) else (1, 28, 28)
+    data = [(torch.randn(30, *shape), torch.randint(0, 10, (30,))) for _ in range(5)]
+    return ModuleProblem(model, data, test=data[0], device=device, dtype=dtype)
+
+
+@pytest.mark.parametrize("model", [None, "resnet"])
+def test_compiled_eager_and_cpu_gradients_agree(model) -> None:
+    def made(device: str, dtype: torch.dtype) -> ModuleProblem:
+        torch.manual_seed(1)
+        return problem(device, dtype, ResNet((3, 16, 16)) if model else None)
+
+    slow, fast = made("cpu", torch.float64), made("cuda", torch.float32)
+    drawn = slow.sample(Sampler(torch.tensor([1, 2]), torch.arange(5)), range(1))[0]
+    x = slow.start() + 0.01 * torch.randn(2, 5, slow.dim, dtype=torch.float64)
+    wanted = slow.gradient(x, drawn, slice(0, 5))
+    for gradient in (fast.gradient, fast.compiled_gradient):
+        got = gradient(x.float().cuda(), drawn.cuda(), slice(0, 5)).cpu().double()
+        assert (got - wanted).norm() < 1e-4 * wanted.norm()
+
+
+def test_recorded_steps_are_repeatable_and_agree_with_single_ones() -> None:
+    net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
+    setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
+    work = Recursion(*setup, compiled=True)
+    whole = work.advance(work.start(), 60)
+    first = work.advance(work.start(), 24)
+    kept = first.state.x.clone()
+    again = work.advance(first, 60)
+    assert torch.equal(kept, first.state.x)  # what was handed out stays as it is
+    for a, b in zip(whole.state, again.state, strict=True):
+        assert torch.equal(a, b)
+    plain = Recursion(*setup, compiled=False)
+    single = plain.advance(plain.start(), 60).state.x
+    torch.testing.assert_close(whole.state.x, single, rtol=1e-3, atol=1e-4)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test test-all check format bench clean
 
 demo: $(STAMP)  ## judge a directed network, then compare three methods on it
 	rm -rf demo
@@ -13,6 +13,9 @@ demo: $(STAMP)  ## judge a directed network, then compare three methods on it
 
 test: check  ## all checks and all tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+test-all: check  ## the same and the slow tests: many processes, killed ones, several hosts
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -26,6 +29,7 @@ format: $(STAMP)
 bench: $(STAMP)  ## the speeds that docs/benchmarks.md reports
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/simulation.py
+	$(BIN)/python benchmarks/deep.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV): a minute or two on the first run"

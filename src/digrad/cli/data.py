@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.cli import completion
 from digrad.cli.output import busy, check_figure, show
 from digrad.cli.runs import interruptible
 
@@ -16,7 +17,14 @@ DataDir = Annotated[
         help="Folder of the files, or of NAME [default: DIGRAD_DATA or the user's cache]."
     ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset (`digrad data list`).")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A dataset (`digrad data list`).",
+        autocompletion=completion.datasets,
+    ),
+]
 
 app = typer.Typer(no_args_is_help=True, help="Images to learn from: find, fetch, share out.")
 

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.cli import completion
 from digrad.cli.output import busy, check_figure, print_json, show
+from digrad.cli.report import Html, check_page, write_network_page
 from digrad.errors import ParameterError, message
 
 LONG_N = 200  # nodes from which an analysis may take more than a few seconds
@@ -13,7 +15,9 @@ LONG_N = 200  # nodes from which an analysis may take more than a few seconds
 What = Annotated[
     str,
     typer.Argument(
-        metavar="WHAT", help="A topology (`digrad list topologies`) or a graph or matrix file."
+        metavar="WHAT",
+        help="A topology (`digrad list topologies`) or a graph or matrix file.",
+        autocompletion=completion.topologies,
     ),
 ]
 PushFile = Annotated[
@@ -30,10 +34,19 @@ Params = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Which graph of a random topology.")]
 WeightsName = Annotated[
-    str | None, typer.Option("--weights", help="`digrad list weights` [default: uniform].")
+    str | None,
+    typer.Option(
+        "--weights",
+        help="`digrad list weights` [default: uniform].",
+        autocompletion=completion.weights,
+    ),
 ]
 PushGraph = Annotated[
-    str, typer.Option(help="Push over the `same` links, or over their `reverse` as in the paper.")
+    str,
+    typer.Option(
+        help="Push over the `same` links, or over their `reverse` as in the paper.",
+        autocompletion=completion.push_graphs,
+    ),
 ]
 Lipschitz = Annotated[float, typer.Option("--L", help="Lipschitz constant of the gradients.")]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of a stochastic gradient.")]
@@ -59,6 +72,7 @@ def analyze(
     steps: Steps = 10_000,
     json: Json = False,
     figure: Figure = None,
+    html: Html = None,
     rtol: Annotated[float, typer.Option(help="Relative width of the brackets.")] = 1e-9,
     tree_rule: Annotated[str, typer.Option(help="When M2~ = 0: auto, paper or never.")] = "auto",
     effort: Annotated[float, typer.Option(help="Times the usual work on slow networks.")] = 1.0,
@@ -78,6 +92,7 @@ def analyze(
     from digrad.theory import Setting
 
     check_figure(figure)
+    check_page(html)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     network = build(
         what,
@@ -97,15 +112,23 @@ def analyze(
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
     drawn = None if figure is None else _draw(result, what, figure)
+    if html is not None:
+        write_network_page({Path(what).stem: result}, html)
     if json:
         print_json(result.to_dict())
         return
     _report(result, f"{what}: {network!r}", drawn)
+    if html is not None:
+        show(f"report: {html}")
 
 
 def compare(
     topologies: Annotated[
-        list[str] | None, typer.Argument(help="Topologies; all of them when none is named.")
+        list[str] | None,
+        typer.Argument(
+            help="Topologies; all of them when none is named.",
+            autocompletion=completion.topologies,
+        ),
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, help="Number of nodes.")] = 16,
     weights: WeightsName = None,

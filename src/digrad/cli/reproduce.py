@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from digrad.cli import completion, studies
 from digrad.cli.output import show
+from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
 from digrad.errors import lookup
 
@@ -21,35 +23,65 @@ class Order:
     folder: Path
     device: str
     resume: bool
+    data_dir: str
+
+    @property
+    def command(self) -> str:
+        """The command that was given."""
+        quick, data = " --quick" * self.quick, f" --data-dir {self.data_dir}" * bool(self.data_dir)
+        return f"digrad reproduce {self.what}{quick}{data} --out {self.folder}"
 
     @property
     def again(self) -> str:
         """The command that goes on after an interruption."""
-        flags = f"{' --quick' if self.quick else ''} --out {self.folder} --resume"
-        return f"digrad reproduce {self.what}{flags}"
+        return f"{self.command} --resume"
+
+    @property
+    def page(self) -> Path:
+        """Where the report goes."""
+        return self.folder / "report.html"
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help="networks (Figure 1) or logistic (Figure 2).")],
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute.")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
+            "speedup or practice.",
+            autocompletion=completion.figures,
+        ),
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, in a minute or two.")] = False,
     out: Out = None,
     device: Device = "cpu",
+    data_dir: Annotated[
+        str, typer.Option(help="Where the MNIST files are [default: $DIGRAD_DATA, or the cache].")
+    ] = "",
     resume: Resume = False,
 ) -> None:
-    """Repeat a figure of the paper.
+    """Repeat a figure of the paper, or measure what its theorem says.
 
     Example: digrad reproduce logistic --quick
     """
     make = lookup(FIGURES, what, "figure")
     folder = out or Path("runs") / (f"{what}-quick" if quick else what)
-    make(Order(what, quick, folder, device, resume))
+    make(Order(what, quick, folder, device, resume, data_dir))
 
 
 def _networks(order: Order) -> None:
+    from digrad.analysis import analyze
+    from digrad.networks import erdos_renyi, multi_sub_ring, weigh
     from digrad.reproduction.networks import networks
+    from digrad.reproduction.setting import PUSH_GRAPH
 
     for path in networks(order.folder):
         show(f"figure: {path}")
+    graphs = {
+        "Erdos-Renyi, n = 8, p = 0.1": erdos_renyi(8, 0.1),
+        "Multi. Sub-Ring, n = 8": multi_sub_ring(8),
+    }
+    found = {name: analyze(weigh(g, push_graph=PUSH_GRAPH)) for name, g in graphs.items()}
+    show(f"report: {write_network_page(found, order.page)}")
 
 
 def _logistic(order: Order) -> None:
@@ -59,6 +91,48 @@ def _logistic(order: Order) -> None:
         execute(logistic(order.quick), order.folder, order.device, order.resume)
     summary([order.folder])
     plot([order.folder])
+    write_run_page([order.folder], order.page, again=order.command)
 
 
-FIGURES: dict[str, Callable[[Order], None]] = {"networks": _networks, "logistic": _logistic}
+def _mnist(order: Order) -> None:
+    from digrad.reproduction.mnist import mnist
+
+    with interruptible(order.again):
+        execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
+    summary([order.folder])
+    for metric in ("loss", "test_accuracy"):
+        plot([order.folder], metric=metric)
+    write_run_page([order.folder], order.page, again=order.command)
+
+
+def _robustness(order: Order) -> None:
+    from digrad.figures import save_figure
+    from digrad.figures.robustness import draw_robustness
+    from digrad.reproduction.mnist import nodes, step_sizes
+    from digrad.trace import Trace
+
+    by_size = step_sizes(order.quick, order.data_dir)
+    by_nodes = nodes(order.quick, order.data_dir)
+    folders = [order.folder / e.name for e in (by_size, *by_nodes)]
+    with interruptible(order.again):
+        for experiment, folder in zip((by_size, *by_nodes), folders, strict=True):
+            begun = (folder / "experiment.toml").exists()
+            execute(experiment, folder, order.device, order.resume and begun)
+    summary(folders)
+    sizes, *others = (Trace.read(folder) for folder in folders)
+    counts = [experiment.networks[0].n for experiment in by_nodes]
+    figure = draw_robustness(sizes, dict(zip(counts, others, strict=True)))
+    for suffix in (".png", ".pdf"):
+        show(f"figure: {save_figure(figure, order.folder / f'robustness{suffix}')}")
+    shown = [order.folder / "robustness.png"]
+    write_run_page(folders, order.page, again=order.command, pictures=shown)
+
+
+FIGURES: dict[str, Callable[[Order], None]] = {
+    "networks": _networks,
+    "logistic": _logistic,
+    "mnist": _mnist,
+    "robustness": _robustness,
+    "speedup": studies.speedup,
+    "practice": studies.practice,
+}

@@ -99,7 +99,7 @@ def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
     """Run with a progress bar and say where the results are."""
     from digrad.runner import run as go
 
-    with _progress_bar(experiment) as report:
+    with progress_bar(experiment) as report:
         go(experiment, folder, device=device, resume=resume, progress=report)
     show(f"run: {folder}")
 
@@ -157,7 +157,7 @@ def interruptible(command: str) -> Iterator[None]:
 
 
 @contextmanager
-def _progress_bar(experiment: Any) -> Iterator[Any]:
+def progress_bar(experiment: Any) -> Iterator[Any]:
     """Show trial-steps done, their rate and the time left; nothing when not on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,0 +1,64 @@
+"""The command that makes a page to look at."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from digrad.cli.output import busy, show
+from digrad.cli.runs import Folders
+from digrad.errors import ParameterError, message
+
+Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.")]
+
+
+def report(
+    folders: Folders,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="HTML file [default: DIR/report.html].")
+    ] = None,
+    title: Annotated[str, typer.Option(help="What the page is called.")] = "",
+) -> None:
+    """Make one page of runs: curves, tables, networks and how to repeat them.
+
+    The page needs nothing else: no network, no other file.
+
+    Example: digrad report runs/first -o first.html
+    """
+    target = out or folders[0] / "report.html"
+    check_page(target)
+    write_run_page(folders, target, title=title)
+
+
+def check_page(path: Path | None) -> None:
+    """Refuse a page that no browser would open before the work starts, not after."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        what = f"cannot write a page as {path.name!r}: its suffix is not that of HTML"
+        raise ParameterError(message(what, hint="end the name in .html"))
+
+
+def write_run_page(folders: list[Path], target: Path, **options: Any) -> None:
+    """Write the page of some run folders and say where it is."""
+    from digrad.report import run_page, write_page
+
+    with busy("analyzing the networks"):
+        page = run_page(folders, **options)
+    show(f"report: {write_page(page, target)}")
+
+
+def write_study_page(target: Path, parts: dict[str, list[Any]], *, title: str, again: str) -> None:
+    """Write the page of the study in the target's folder and say where it is."""
+    from digrad.report import study_page, write_page
+
+    page = study_page(target.parent, parts, title=title, again=again)
+    show(f"report: {write_page(page, target)}")
+
+
+def write_network_page(analyses: dict[str, Any], target: Path) -> Path:
+    """Write the page of some analyses, by name, with the command that is being run."""
+    from shlex import join
+
+    from digrad.report import network_page, write_page
+
+    return write_page(network_page(analyses, again=join(["digrad", *sys.argv[1:]])), target)

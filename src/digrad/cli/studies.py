@@ -1,0 +1,94 @@
+"""The studies behind ``digrad reproduce``: run, print, write tables and pictures."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from digrad.cli.output import show
+from digrad.cli.report import write_study_page
+from digrad.cli.runs import interruptible
+
+if TYPE_CHECKING:
+    from digrad.cli.reproduce import Order
+
+SLOPES = {
+    "family": "family",
+    "indicator": "Q/(nπ²)",
+    "transient": "transient",
+    "predicted": "predicted",
+    "theorem_n": "in n, theorem's step",
+    "matched_n": "in n, matched step",
+    "theorem_T": "in T, theorem's step",
+}
+RANKS = {"predictor": "predictor", "transient": "transient time", "step": "1/largest stable step"}
+
+
+def speedup(order: "Order") -> None:
+    """Measure linear speedup over families of networks."""
+    from digrad.reproduction import speedup as study
+    from digrad.reproduction.results import render, to_csv
+
+    chosen = study.QUICK if order.quick else study.Study()
+    how: dict[str, Any] = {"device": order.device, "resume": order.resume}
+    with interruptible(order.again), _progress_bar() as progress:
+        points = study.speedup(order.folder, chosen, **how, progress=progress)
+    rows = study.slopes_table(points)
+    show(render(rows, SLOPES), width=160)
+    n, T = max(p.n for p in points), max(p.T for p in points)
+    show(f"\nslopes of log mean ‖∇f(xhat)‖², 95 % intervals; in n at T = {T:,}, in T at n = {n}")
+    show("-0.5 in n is linear speedup, 0 is none; predicted: from √(Q/(nπ²)/n)")
+    show(f"table: {to_csv(rows, order.folder / 'slopes.csv')}")
+    show(f"table: {to_csv(study.averages_table(points), order.folder / 'averages.csv')}")
+    from digrad.figures.speedup import draw_speedup
+
+    _save(draw_speedup(points), order)
+    parts = {"Slopes": [render(rows, SLOPES)]}
+    write_study_page(order.page, parts, title="Linear speedup", again=order.command)
+
+
+def practice(order: "Order") -> None:
+    """Put theory beside practice over many random networks."""
+    from digrad.reproduction import practice as study
+    from digrad.reproduction.results import render, to_csv
+
+    chosen = study.QUICK if order.quick else study.Study()
+    with interruptible(order.again), _progress_bar() as progress:
+        samples = study.practice(order.folder, chosen, resume=order.resume, progress=progress)
+    ranks = study.correlations(samples)
+    show(render(ranks, RANKS))
+    show(f"\nSpearman's rank correlations over {len(samples)} networks, 95 % intervals")
+    for line in study.summary(samples):
+        show(line)
+    show(f"table: {to_csv(ranks, order.folder / 'correlations.csv')}")
+    show(f"table: {to_csv(study.networks_table(samples), order.folder / 'networks.csv')}")
+    from digrad.figures.practice import draw_practice
+
+    _save(draw_practice(samples, ranks), order)
+    parts = {"Rank correlations": [render(ranks, RANKS), *study.summary(samples)]}
+    write_study_page(order.page, parts, title="Theory and practice", again=order.command)
+
+
+def _save(figure: Any, order: "Order") -> None:
+    from digrad.figures import save_figure
+
+    for suffix in (".png", ".pdf"):
+        show(f"figure: {save_figure(figure, order.folder / f'{order.what}{suffix}')}")
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Any]:
+    """Show what is being done, how much and the time left; nothing when not on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)

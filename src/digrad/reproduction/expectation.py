@@ -1,0 +1,114 @@
+"""S-PP on a diagonal quadratic, in expectation and without sampling.
+
+Coordinate by coordinate S-PP is linear. With E = X - x*, hᵢ = ∇fᵢ(x*) and V = Y - G + h it reads
+
+    Yᵗ = C(Vᵗ⁻¹ + A Eᵗ + ξᵗ),   Eᵗ⁺¹ = R(Eᵗ - γYᵗ),   Vᵗ = Yᵗ - A Eᵗ - ξᵗ,
+
+and 1ᵀV = 0 at all times. So s = (E, V) obeys s⁺ = M s + B ξ, and ∇f(xhat) = cᵀs is a number whose
+expected square is a sum over powers of M. Doubling gives those sums at T = 2ʲ in j products.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from digrad.networks.network import Network
+from digrad.theory import perron
+
+Floats = NDArray[np.float64]
+
+RELATIVE = 1e-3  # of the largest stable step
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """fᵢ(x) = ½ Σₖ A[i, k](x[k] - b[i, k])², with noise σ²/dim in every coordinate, from x = 0."""
+
+    A: Floats  # (nodes, dim)
+    b: Floats
+    sigma: float
+
+    @property
+    def curvature(self) -> Floats:
+        """The second derivatives of f, (dim,)."""
+        return np.asarray(self.A.mean(axis=0))
+
+    @property
+    def optimum(self) -> Floats:
+        """x*, (dim,)."""
+        return np.asarray((self.A * self.b).mean(axis=0) / self.curvature)
+
+    def pooled(self) -> "Diagonal":
+        """Return the problem of a server that sees all gradients: one node, noise σ²/n."""
+        return Diagonal(
+            self.curvature[None], self.optimum[None], self.sigma / float(np.sqrt(len(self.A)))
+        )
+
+
+def expected_average(net: Network, problem: Diagonal, step: float, doublings: int) -> float:
+    """Return E (1/(T + 1)) Σₜ₌₀ᵀ ‖∇f(xhatᵗ)‖² of S-PP with step γ, T = 2^doublings.
+
+    Infinite or not a number where the step is not stable.
+    """
+    n, R, v = net.n, net.R.toarray(), problem.sigma**2 / problem.A.shape[1]
+    M, B = _linear(net, problem.A, step)
+    zero, pi_R = np.zeros((n, n)), perron(net).pi_R
+    curvature, best = problem.curvature, problem.optimum
+    h = (problem.A * (best - problem.b)).T
+    E = np.repeat(-best[:, None], n, axis=1)
+    s = np.hstack([(E - step * (problem.A.T * E + h)) @ R.T, h])  # after step 0, where Y = G
+    first = np.vstack([-step * R, zero])
+    c = np.hstack([curvature[:, None] * pi_R, np.zeros_like(h)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        once, often = _power_sums(M, c, doublings)
+        total = float(((curvature * best) ** 2).sum())
+        total += float(np.einsum("ki,kij,kj->", s, once, s))
+        total += v * float(np.einsum("kij,il,jl->", once, first, first))
+        total += v * float(np.einsum("kij,il,jl->", often - once, B, B))
+    return float(total / (2**doublings + 1))
+
+
+def largest_stable_step(net: Network, problem: Diagonal, start: float) -> float:
+    """Return the largest γ for which M contracts: doubled from ``start``, then bisected.
+
+    What is returned is stable, and at most a share ``RELATIVE`` below the first step found
+    that is not.
+    """
+    stable, unstable = start, start
+    while _contracts(net, problem.A, unstable):
+        stable, unstable = unstable, 2 * unstable
+    while unstable > (1 + RELATIVE) * stable:
+        middle = float(np.sqrt(stable * unstable))
+        if _contracts(net, problem.A, middle):
+            stable = middle
+        else:
+            unstable = middle
+    return stable
+
+
+def _contracts(net: Network, A: Floats, step: float) -> bool:
+    return bool(np.abs(np.linalg.eigvals(_linear(net, A, step)[0])).max() < 1)
+
+
+def _linear(net: Network, A: Floats, step: float) -> tuple[Floats, Floats]:
+    """Return M, (dim, 2n, 2n), on 1ᵀV = 0, and B, (2n, n)."""
+    n, a = net.n, A.T[:, None, :]
+    R, C, identity = net.R.toarray(), net.C.toarray(), np.eye(net.n)
+    # V's columns are projected: the sum of V is conserved, and a mode of modulus 1 else.
+    flat = identity - 1 / n
+    M = np.empty((len(a), 2 * n, 2 * n))
+    M[:, :n, :n], M[:, :n, n:] = R - step * (R @ C) * a, -step * R @ C @ flat
+    M[:, n:, :n], M[:, n:, n:] = (C - identity) * a, C @ flat
+    return M, np.vstack([-step * R @ C, C - identity])
+
+
+def _power_sums(M: Floats, c: Floats, doublings: int) -> tuple[Floats, Floats]:
+    """Return Σₖ hₖhₖᵀ and Σₖ (m - k) hₖhₖᵀ over k < m = 2^doublings, where hₖ = (Mᵀ)ᵏc."""
+    once = c[:, :, None] * c[:, None, :]
+    often, m = once.copy(), 1
+    for _ in range(doublings):
+        turned = M.swapaxes(1, 2)
+        often = often + m * once + turned @ often @ M
+        once, M, m = once + turned @ once @ M, M @ M, 2 * m
+    return once, often

@@ -100,9 +100,8 @@ def ours(
         total = sum(row.self_device_time_total for row in rows)
         print(f"  where {total / 64:.0f} us a step go:")
         for row in rows[:24]:
-            print(
-                f"  {row.self_device_time_total / 64:8.1f} us {row.count / 64:6.1f} x {row.key[:90]}"
-            )
+            each = row.self_device_time_total / 64
+            print(f"  {each:8.1f} us {row.count / 64:6.1f} x {row.key[:90]}")
     return took, first
 
 

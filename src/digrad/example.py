@@ -24,7 +24,8 @@ samples = 200                 # per node
 batch = 1                     # samples per node and step
 
 [schedule]
-kind = "step-decay"           # also "constant", "polynomial", "warmup", "cosine", "theorem"
+kind = "step-decay"           # also "constant", "milestones", "polynomial", "cosine", "warmup",
+                              # "theorem"; `digrad list schedules` shows their keys
 factor = 0.2                  # "decay of 80 %"
 period = 300
 # kind = "warmup"             # rise over some steps, then follow another schedule

@@ -95,8 +95,9 @@ def resolved(experiment: Experiment) -> Experiment:
     """Write out the defaults of the problem, the schedule and the algorithms."""
 
     def full(make: Any, params: dict[str, Any], skip: tuple[str, ...]) -> dict[str, Any]:
+        # Lists, which is what a file gives back for a tuple.
         defaults = {
-            key: p.default
+            key: list(p.default) if isinstance(p.default, tuple) else p.default
             for key, p in signature(make).parameters.items()
             if key not in skip and isinstance(p.default, bool | int | float | str | tuple)
         }

@@ -106,8 +106,8 @@ def answer(
     if manner != "no-length":
         to.send_header("Content-Length", length)
     to.end_headers()
+    state.sent += len(body)  # before: the client may look at it as soon as it has all
     to.wfile.write(body)
-    state.sent += len(body)
     if manner == "slow":
         to.wfile.flush()
         state.over.wait()

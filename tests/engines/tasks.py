@@ -19,7 +19,7 @@ from digrad.networks import Digraph, Network, binary_tree, build, weigh
 from digrad.problems import Quadratic
 from digrad.run import Recursion, Trials
 
-STEPS = 7
+STEPS = 5
 TRIALS = Trials(seeds=[3, 4], step_sizes=[0.05, 0.02])
 VARIANTS = {
     **{name: kind() for name, kind in ALGORITHMS.items()},
@@ -78,14 +78,19 @@ class Eager:
 
 
 def every_algorithm(
-    rank: int, world: int, n: int, blocks: list[int] | None = None, **options: Any
+    rank: int, world: int, n: int, memory: str, blocks: list[int] | None = None
 ) -> dict[str, list[float]]:
-    """Each algorithm beside the simulator: largest difference, and bytes in steady state."""
+    """Each algorithm beside the simulator: largest difference, and bytes in steady state.
+
+    With ``both``, rank 1 takes no part in shared memory, as if it were on another machine.
+    """
+    near = memory == "memory" or (memory == "both" and rank != 1)
     problem = Quadratic.generate(nodes=n, dim=5, dtype=torch.float64)
     found = {}
     for name, algorithm in VARIANTS.items():
         net = suitable(algorithm, n)
-        with Processes(net, blocks=blocks, dtype=torch.float64, timeout=30, **options) as engine:
+        options = {"dtype": torch.float64, "timeout": 30, "shared_memory": near}
+        with Processes(net, blocks=blocks, **options) as engine:
             work, whole = (
                 Recursion(algorithm, on, problem, TRIALS, lambda t: 1 / (1 + t))
                 for on in (engine, Simulator(net, dtype=torch.float64))

@@ -19,7 +19,7 @@ from engines.tasks import VARIANTS, lopsided
 
 pytestmark = pytest.mark.xdist_group("ranks")
 slow = pytest.mark.slow
-# Every step adds a few roundings of float64, and there are seven.
+# Every step adds a few roundings of float64, and there are five.
 TOLERANCE = 1e-13
 
 
@@ -27,25 +27,31 @@ def run(task: str, world: int, **arguments: Any) -> list[Any]:
     return ranks.pool().run(f"engines.tasks:{task}", world, **arguments)
 
 
-@pytest.mark.parametrize("memory", [True, False], ids=["memory", "wire"])
+LAYOUTS = [
+    (2, 2, None),
+    (3, 3, None),
+    (4, 4, None),
+    (2, 7, [5, 2]),
+    (4, 9, None),
+    (3, 7, [1, 4, 2]),
+]
+QUICK = [(2, 2, None, "memory"), (3, 7, [1, 4, 2], "both"), (4, 4, None, "wire")]
+EVERY = [
+    (*layout, memory)
+    for layout in (*LAYOUTS, (8, 8, None), (8, 21, None))
+    for memory in ("memory", "wire", "both")
+]
+
+
 @pytest.mark.parametrize(
-    ("world", "n", "blocks"),
-    [
-        (2, 2, None),
-        (3, 3, None),
-        (4, 4, None),
-        (2, 7, [5, 2]),
-        (4, 9, None),
-        (3, 7, [1, 4, 2]),
-        pytest.param(8, 8, None, marks=slow),
-        pytest.param(8, 21, None, marks=slow),
-    ],
+    ("world", "n", "blocks", "memory"),
+    [*QUICK, *(pytest.param(*case, marks=slow) for case in EVERY if case not in QUICK)],
 )
 def test_every_algorithm_is_the_simulators(
-    world: int, n: int, blocks: list[int] | None, memory: bool
+    world: int, n: int, blocks: list[int] | None, memory: str
 ) -> None:
     """To rounding in float64, two trials at once; bytes as theory counts them."""
-    found = run("every_algorithm", world, n=n, blocks=blocks, shared_memory=memory)
+    found = run("every_algorithm", world, n=n, blocks=blocks, memory=memory)
     assert all(set(each) == set(VARIANTS) for each in found)
     for name in VARIANTS:
         assert max(each[name][0] for each in found) < TOLERANCE, name
@@ -54,7 +60,7 @@ def test_every_algorithm_is_the_simulators(
             assert [each[name][2] for each in found] == [0] * world, name
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=slow)])
 def test_the_same_bits_however_rows_travel(world: int) -> None:
     """Early or not, through memory or over the wire, again: nothing changes a bit."""
     ways = [run("bits", world, n=2 * world, shared_memory=memory) for memory in (True, False, True)]
@@ -95,10 +101,10 @@ def test_short_messages(world: int, n: int, memory: bool) -> None:
 
 
 def test_shared_memory_is_used_again() -> None:
-    """Segments do not pile up, neither in turn nor when rows leave early."""
+    """Slots do not pile up, neither in turn nor when rows leave early: sixty times each."""
     for once, after in run("reuse", 4):
         assert 1 <= once <= 3
-        assert after <= once + 3
+        assert after < 20  # a rank may be ahead of others by a few
 
 
 def test_more_early_rows_than_a_socket_holds() -> None:
@@ -108,7 +114,7 @@ def test_more_early_rows_than_a_socket_holds() -> None:
 def test_begun_and_forgotten() -> None:
     for off, slots in run("forgotten", 3):
         assert off < 1e-14
-        assert slots <= 6
+        assert slots < 20
 
 
 @pytest.mark.parametrize("memory", [True, False], ids=["memory", "wire"])

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -165,6 +167,29 @@ def test_what_was_sent_before_hanging_up_still_arrives(bells: tuple[Bell, Bell])
         right.await_message(1)
     with pytest.raises(ConnectionError):
         right.ring(b"too late", None, 1, [])
+
+
+FORKING = """
+import os, socket, time
+from digrad.engines.doorbells import Bell
+left, right = map(Bell, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+child = os.fork()
+if child == 0:
+    time.sleep(30)
+left.close()
+try:
+    right.await_message(5)
+except ConnectionError:
+    print("noticed")
+os.kill(child, 9)
+"""
+
+
+@linux
+def test_a_forked_worker_does_not_keep_a_dead_rank_alive() -> None:
+    command = [sys.executable, "-c", FORKING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "noticed\n", done.stderr
 
 
 @linux

@@ -253,6 +253,8 @@ def test_draws_are_a_function_of_seed_node_and_step() -> None:
     for trial, nodes, steps in ((1, [2], (7, 9)), (2, [3, 0], (0, 20)), (0, [1, 2], (19, 20))):
         some = made.sample(Sampler(seeds[trial], torch.tensor(nodes)), range(*steps))
         assert torch.equal(some, whole[slice(*steps), trial][:, nodes])
+    # Masks from a stream of their own: they know nothing of which samples are drawn.
+    assert torch.equal(whole[..., 3:], Sampler(seeds, torch.arange(4)).bits(range(20), words, 1))
     flat = whole.flatten(0, 2)
     assert len(flat.unique(dim=0)) == len(flat)
     assert flat.min() >= 0

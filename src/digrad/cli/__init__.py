@@ -9,11 +9,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from digrad.cli import data, networks, runs
+from digrad.cli.overview import greet
+from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
+from digrad.cli.train import train
 from digrad.errors import DigradError
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="markdown",  # "rich" would swallow [default: 16] in a help text
     pretty_exceptions_enable=False,
@@ -21,20 +23,25 @@ app = typer.Typer(
 )
 for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.plot, runs.table):
     app.command()(command)
+app.command()(train)
+app.command()(report)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _alone(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    if version:
-        from digrad import __version__
+    from digrad import __version__
 
+    if version:
         print(__version__)
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        greet(__version__)
 
 
 def main() -> None:

@@ -297,7 +297,11 @@ def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
         rows.add_column(column)
     for name, function in table.items():
         params = signature(function).parameters.values()
-        shown = " ".join(f"{p.name}={p.default}" for p in params if p.name not in skip)
+        shown = " ".join(
+            p.name if p.default is p.empty else f"{p.name}={p.default}"
+            for p in params
+            if p.name not in skip
+        )
         what = Text((function.__doc__ or "").splitlines()[0])
         rows.add_row(Text(name, style="bold"), Text(shown), what)
     show(rows, width=160)

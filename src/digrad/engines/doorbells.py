@@ -14,12 +14,28 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from weakref import WeakSet
 
 LONGEST = 4096  # bytes of one message
 _CREDENTIALS = struct.Struct("3i")
 _RANK = struct.Struct("<I")
 _HANDLE = struct.Struct("i")
 _ONE_FILE = socket.CMSG_LEN(_HANDLE.size) if hasattr(socket, "CMSG_LEN") else 0
+
+_open: "WeakSet[socket.socket]" = WeakSet()
+
+
+def _leave() -> None:
+    """Close the copies that a forked child (a data loader's worker) has of our sockets.
+
+    As long as it kept them open, peers would not notice that this rank ended.
+    """
+    for connection in list(_open):
+        connection.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave)
 
 
 def available() -> bool:
@@ -81,6 +97,7 @@ class Bell:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
+        _open.add(connection)
         self._socket = connection
         self._waiting: deque[tuple[bytes, int | None]] = deque()
         self._closed = False

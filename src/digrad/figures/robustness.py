@@ -43,7 +43,7 @@ def draw_robustness(sizes: Trace, nodes: Mapping[int, Trace]) -> Figure:
     look: dict[str, Any] = {"loc": "outside upper center", "frameon": False, "fontsize": 7}
     figure.legend(handles, labels, ncols=len(labels), **look)
     note = (
-        "points: mean over the seeds that stay finite; bars: least to largest; × at 0: one does not"
+        "points: mean over seeds that do not diverge; bars: least to largest; ×: a trial diverged"
     )
     figure.text(0.5, 4 / tall, note, size=7, ha="center", color=INK)
     return figure

@@ -1,0 +1,82 @@
+"""The command that runs an experiment on real processes."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from digrad.cli.output import show
+from digrad.cli.runs import Out, progress_bar, summary
+from digrad.errors import DigradError, lookup
+
+DTYPES = ("bfloat16", "float16", "float32")
+
+
+def train(
+    file: Annotated[Path, typer.Argument(help="An experiment (TOML); `digrad init` writes one.")],
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder, if there is one.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, or cuda: one GPU for each process.")] = "cpu",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for another process.")] = 300.0,
+    message_dtype: Annotated[
+        str, typer.Option(help="Round rows that travel: bfloat16, float16 or float32.")
+    ] = "",
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write scalars into DIR/tensorboard too.")
+    ] = False,
+) -> None:
+    """Run an experiment on the processes that torchrun started, blocks of nodes on each.
+
+    The run folder is that of `digrad run`: either of the two can go on with it, on any number of
+    processes, and `digrad plot` draws both in one picture.
+
+    Example: torchrun --standalone --nproc-per-node 4 -m digrad train experiment.toml
+    """
+    from digrad.joining import joined
+
+    short = lookup({name: name for name in DTYPES}, message_dtype, "dtype") if message_dtype else ""
+    options = {"resume": resume, "timeout": timeout, "tensorboard": tensorboard}
+    with joined(device, timeout) as here:
+        _train(file, out, device=here, short=short, **options)
+
+
+def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
+    import torch
+    from torch import distributed
+
+    from digrad.engines.agreement import DisagreementError
+    from digrad.ranks import SharedError
+    from digrad.training import train as go
+
+    rank = distributed.get_rank()
+    dtype = getattr(torch, short) if short else None
+    try:
+        with _progress(file, rank) as progress:
+            folder = go(file, out, message_dtype=dtype, progress=progress, **options)
+    except KeyboardInterrupt:
+        if rank == 0:
+            print("interrupted; what is done is kept, and --resume goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except DigradError as error:
+        if rank == 0:
+            raise
+        if isinstance(error, SharedError | DisagreementError):  # rank 0 says the same
+            raise typer.Exit(2) from None
+        raise type(error)(f"rank {rank}: {error}") from error
+    if rank == 0:
+        show(f"run: {folder}")
+        summary([folder])
+
+
+def _progress(file: Path, rank: int) -> Any:
+    """Show progress on rank 0, where the experiment can be read."""
+    from digrad.experiment import load_experiment
+
+    try:
+        return progress_bar(load_experiment(file)) if rank == 0 else nullcontext()
+    except DigradError:  # the ranks hear of it together
+        return nullcontext()

@@ -1,0 +1,161 @@
+"""Killed at any moment, one rank or all, started again: the run ends in the same bits."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from digrad.experiment import Experiment, KindSpec
+from digrad.store import to_table, toml_text
+from engines.ranks import SETTINGS
+from test_runner import content, rows
+from train.test_train import SMALL, ran
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks")]
+LONG: Experiment = replace(
+    SMALL,
+    problem=KindSpec("quadratic", {"dim": 40, "sigma": 0.5}),
+    steps=1500,
+    metrics_every=10,
+    step_sizes=(0.01,),
+    seeds=(0,),
+    dtype="float32",
+)
+WORLD = 3
+# Imports once. For every line "DELAY WHOM": forks ranks that go on with the run, kills some of
+# them DELAY seconds after they were started, and prints how each ended.
+KILLER = """
+import os, signal, socket, sys, time
+from pathlib import Path
+import torch._dynamo
+from digrad import cli, joining, ranks, runner, training
+runner.CHECKPOINT_SECONDS = -1.0
+file, out, log, world = *sys.argv[1:4], int(sys.argv[4])
+
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+def rank(number, at):
+    os.environ |= {"RANK": str(number), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": at}
+    told = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(told, 1), os.dup2(told, 2)
+    sys.argv[1:] = ["train", file, "--out", out, "--resume", "--timeout", "5"]
+    try:
+        cli.main()
+    except SystemExit as end:
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(end.code or 0)
+    os._exit(0)
+
+for line in sys.stdin:
+    delay, *whom = line.split()
+    at, children = port(), []
+    for number in range(world):
+        child = os.fork()
+        if child == 0:
+            rank(number, at)
+        children.append(child)
+    time.sleep(float(delay))
+    for k in map(int, whom):
+        os.kill(children[k], signal.SIGKILL)
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    print(*ends, flush=True)
+"""
+
+
+def write(folder: Path) -> Path:
+    file = folder / "experiment.toml"
+    file.write_text(toml_text(to_table(LONG)))
+    return file
+
+
+@pytest.mark.parametrize("shared", ["1", "0"], ids=["memory", "wire"])
+def test_killed_at_random_moments(tmp_path: Path, shared: str) -> None:
+    out, log = tmp_path / "out", tmp_path / "log"
+    command = [sys.executable, "-c", KILLER, str(write(tmp_path)), str(out), str(log), str(WORLD)]
+    env = {**os.environ, **SETTINGS, "DIGRAD_SHARED_MEMORY": shared}
+    chance, lengths, killed = random.Random(int(shared)), set(), 0
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as killer:
+        assert killer.stdin is not None
+        assert killer.stdout is not None
+        for attempt in range(16):
+            every = attempt % 3 == 0
+            whom = list(range(WORLD)) if every else [chance.randrange(WORLD)]
+            print(chance.uniform(0.0, 3.0), *whom, file=killer.stdin, flush=True)
+            ends = list(map(int, killer.stdout.readline().split()))
+            if ends == [0] * WORLD:
+                break
+            killed += 1
+            for rank, end in enumerate(ends):
+                said = Path(f"{log}.{rank}").read_text()
+                # Nobody hangs, and whoever was left says why it ended.
+                allowed = (-signal.SIGKILL, 0) if rank in whom else (0, 2)
+                assert end in allowed, said
+                if end == 2:
+                    assert re.search("rank|store|processes did not find", said), said
+                assert "Traceback" not in said
+            if (out / "metrics.csv").exists():
+                lengths.add(len(rows(out)))
+        print(0, file=killer.stdin, flush=True)
+        assert killer.stdout.readline().split() == ["0"] * WORLD
+        killer.stdin.close()
+    assert killed >= 5
+    assert len(lengths) >= 3  # at different places
+    ran("train", LONG, tmp_path / "whole", WORLD)
+    assert content(out) == content(tmp_path / "whole")
+
+
+def test_torchrun_starts_killed_workers_again(tmp_path: Path) -> None:
+    """They go on by themselves, without --resume."""
+    out = tmp_path / "out"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    options = ["--nproc-per-node", str(WORLD), "--max-restarts", "3", "-m", "digrad", "train"]
+    command = [*launcher, *options, str(write(tmp_path)), "--out", str(out)]
+    with (tmp_path / "log").open("w") as log:
+        torchrun = subprocess.Popen(
+            command, env={**os.environ, **SETTINGS}, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        for victim, at in ((2, 30), (0, 90)):
+            wait_for_rows(out, at, torchrun)
+            os.kill(workers(torchrun.pid)[victim], signal.SIGKILL)
+        assert torchrun.wait(timeout=300) == 0, (tmp_path / "log").read_text()
+    finally:
+        torchrun.kill()
+    ran("train", LONG, tmp_path / "whole", WORLD)
+    for name in ("metrics.csv", "experiment.toml"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def wait_for_rows(out: Path, count: int, process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + 120
+    while not (out / "metrics.csv").exists() or len(rows(out)) < count:
+        assert process.poll() is None
+        assert time.monotonic() < end, "it does not get on"
+        time.sleep(0.02)
+
+
+def workers(launcher: int) -> list[int]:
+    """The processes that torchrun has started, by rank."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            rank = re.search(rb"(?:^|\0)RANK=(\d+)", (path / "environ").read_bytes())
+        except OSError:  # it has ended
+            continue
+        if parent == launcher and rank:
+            found[int(rank[1])] = int(path.name)
+    return [found[rank] for rank in sorted(found)]

@@ -1,0 +1,301 @@
+"""Experiments on real processes: the simulator's numbers, in the simulator's folder."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from digrad import runner
+from digrad.algorithms import ALGORITHMS, Needs
+from digrad.errors import ParameterError
+from digrad.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.joining import INTERFACES, joined, stay_on_this_machine
+from digrad.launches import Launch, launcher
+from digrad.metrics import METRICS
+from digrad.store import COLUMNS, RunFolderError, to_table, toml_text
+from digrad.trace import Trace
+from engines.ranks import pool
+from test_runner import content, rows
+
+pytestmark = pytest.mark.xdist_group("ranks")
+QUADRATIC = KindSpec("quadratic", {"dim": 3, "sigma": 0.5})
+LOGISTIC = KindSpec("logistic", {"dim": 4, "samples": 9, "batch": 2})
+RING = NetworkSpec("undirected-ring", n=5, weights="lazy")
+SMALL = Experiment(
+    networks=(NetworkSpec("multi-sub-ring", n=5), NetworkSpec("exponential", n=5)),
+    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", step_sizes=(0.2,))),
+    problem=QUADRATIC,
+    steps=20,
+    step_sizes=(0.1, 0.05),
+    seeds=(0, 4),
+    metrics_every=6,
+    dtype="float64",
+)
+ONE = replace(SMALL, networks=SMALL.networks[:1], algorithms=SMALL.algorithms[:1])
+# Each step adds a few roundings, 1e-16 of numbers of order 1, and averages them away again.
+CLOSE = {"rel": 1e-11, "abs": 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint at every record, also of the simulator."""
+    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)
+
+
+def ran(task: str, experiment: Experiment, out: Path, world: int = 2, **options: Any) -> list[Any]:
+    table = to_table(experiment)
+    return pool().run(f"train.tasks:{task}", world, table=table, out=str(out), **options)
+
+
+def same(a: Path, b: Path) -> None:
+    """The same trials, steps, messages and bytes; all else to rounding."""
+    for one, other in zip(rows(a), rows(b), strict=True):
+        exact = (*COLUMNS[:5], "messages", "bytes", "diverged_at")
+        assert [one[k] for k in exact] == [other[k] for k in exact]
+        for metric in METRICS:
+            assert (one[metric] == "") == (other[metric] == ""), metric
+            assert float(one[metric] or 0) == pytest.approx(float(other[metric] or 0), **CLOSE)
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("problem", [QUADRATIC, LOGISTIC], ids=["quadratic", "logistic"])
+def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, world: int) -> None:
+    """Blocks of three and two nodes; bytes and all; plotted beside the simulator's."""
+    fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
+    algorithms = tuple(AlgorithmSpec(name) for name in fits)
+    experiment = replace(SMALL, networks=(RING,), algorithms=algorithms, problem=problem)
+    sim, real = runner.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    assert ran("train", experiment, real, world) == [""] * world
+    same(sim, real)
+    files, kept = content(real), content(sim)
+    assert files.keys() - kept.keys() == {"processes.json"}
+    assert files["experiment.toml"] == kept["experiment.toml"]
+    assert Trace.read(sim, real).finished(20) == 2 * Trace.read(sim).finished(20)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        KindSpec("images", {"data": "digits", "model": "mlp", "batch": 4}),
+        KindSpec("quadratic", {"dim": 1, "sigma": 0.0}),
+    ],
+    ids=["images", "one number"],
+)
+def test_other_problems(tmp_path: Path, problem: KindSpec) -> None:
+    """A module's gradients take the rank's own samples; a row may be a single number."""
+    experiment = replace(SMALL, problem=problem, steps=4, metrics_every=2, seeds=(1,))
+    sim, real = runner.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    assert ran("train", experiment, real) == ["", ""]
+    same(sim, real)
+
+
+@pytest.mark.parametrize("dtype", ["", "bfloat16"])
+def test_bytes_are_those_really_sent(tmp_path: Path, dtype: str) -> None:
+    """DSGD sends the same in every step, so the column must end at what the engines counted."""
+    dsgd = AlgorithmSpec("dsgd", step_sizes=(0.1,))
+    experiment = replace(ONE, networks=(RING,), algorithms=(dsgd,), seeds=(3,))
+    sent = ran("counted", experiment, tmp_path / "run", message_dtype=dtype)
+    assert sum(each[0] for each in sent) == int(rows(tmp_path / "run", step=20)[0]["bytes"])
+    size = 2 if dtype else 8
+    assert sum(each[0] for each in sent) == 20 * 10 * 3 * size  # steps, links, numbers
+
+
+def test_push_sum_weights_are_not_rounded(tmp_path: Path) -> None:
+    experiment = replace(ONE, algorithms=SMALL.algorithms[1:], seeds=(3,))
+    assert ran("train", experiment, tmp_path / "run", message_dtype="bfloat16") == ["", ""]
+    row = rows(tmp_path / "run", step=20)[0]
+    links = int(row["messages"]) // 20
+    assert int(row["bytes"]) == 20 * links * (3 * 2 + 8)
+
+
+def interrupted(experiment: Experiment, tmp_path: Path, **stops: Any) -> None:
+    """Stop rank 0 in the middle of every job; what comes out in the end is the same bytes."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert ran("train", experiment, whole, **stops) == ["", ""]
+    jobs = len(list((whole / "jobs").iterdir()))
+    for job in range(jobs):
+        said = ran("train", experiment, broken, stop=[job, 12], resume=True, **stops)
+        assert said[0] == "KeyboardInterrupt: "
+        assert said[1].startswith("PeerError: rank 0 stopped: KeyboardInterrupt")
+    assert ran("train", experiment, broken, resume=True, **stops) == ["", ""]
+    assert content(whole) == content(broken)
+
+
+def test_interrupted_and_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    interrupted(SMALL, tmp_path)
+
+
+def test_interrupted_in_short_messages_and_single_precision(tmp_path: Path) -> None:
+    algorithms = tuple(map(AlgorithmSpec, ("push-diging", "extra", "diffusion", "sonata")))
+    experiment = replace(ONE, networks=(RING,), algorithms=algorithms, dtype="float32")
+    interrupted(experiment, tmp_path, message_dtype="bfloat16")
+
+
+@pytest.mark.parametrize("ways", [(2, 0), (0, 2), (1, 2), (2, 1), (2, 3)], ids=str)
+def test_one_begins_and_another_ends(tmp_path: Path, ways: tuple[int, int]) -> None:
+    """Ranks in any number, or the simulator (0)."""
+    out = tmp_path / "moved"
+    stop = [1, 12]
+
+    def halfway(job: Any, t: int) -> None:
+        if [job.index, t] == stop:
+            raise KeyboardInterrupt
+
+    if ways[0]:
+        assert ran("train", SMALL, out, ways[0], stop=stop)[0] == "KeyboardInterrupt: "
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(SMALL, out, progress=halfway)
+    assert [row["step"] for row in rows(out)][-1] == "12"
+    if ways[1]:
+        assert ran("train", SMALL, out, ways[1], resume=True) == [""] * ways[1]
+    else:
+        runner.run(SMALL, out, resume=True)
+    same(runner.run(SMALL, tmp_path / "sim"), out)
+
+
+def test_trials_that_diverge(tmp_path: Path) -> None:
+    """At the same step as in the simulator, whichever node it begins at."""
+    experiment = replace(ONE, steps=150, metrics_every=50, step_sizes=(0.1, 9.0), dtype="float32")
+    sim, real = runner.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    assert ran("train", experiment, real) == ["", ""]
+    ends = [row["diverged_at"] for row in rows(real)]
+    assert ends == [row["diverged_at"] for row in rows(sim)]
+    assert any(ends)
+
+
+def test_folders_that_are_refused(tmp_path: Path) -> None:
+    """By all ranks, with one text; rank 0 has it first-hand."""
+    out = tmp_path / "run"
+    assert ran("train", ONE, out, stop=[0, 12])[0] == "KeyboardInterrupt: "
+    before = content(out)
+    said = ran("train", ONE, out)
+    text = f"{out} already holds a run\n  hint: --resume goes on"
+    assert said[0].startswith(f"RunFolderError: {text}")
+    assert said[1].startswith(f"SharedError: {text}")
+    said = ran("train", replace(ONE, steps=21), out, resume=True)
+    assert "steps was 20 and is 21" in said[0]
+    said = ran("train", ONE, out, resume=True, message_dtype="bfloat16")
+    assert "were exact and would now be bfloat16" in said[0]
+    assert content(out) == before
+    file = out / "jobs" / "000.npz"
+    file.write_bytes(file.read_bytes()[:-100])
+    said = ran("train", ONE, out, resume=True)
+    assert said[0].startswith(f"RunFolderError: {file} is damaged")
+    assert said[1].startswith(f"SharedError: {file} is damaged")
+
+
+def test_the_simulator_does_not_go_on_where_messages_were_rounded(tmp_path: Path) -> None:
+    options = {"message_dtype": "bfloat16", "stop": [0, 12]}
+    assert ran("train", ONE, tmp_path, **options)[0] == "KeyboardInterrupt: "
+    with pytest.raises(RunFolderError, match="bfloat16 and would now be exact") as error:
+        runner.run(ONE, tmp_path, resume=True)
+    assert "--message-dtype bfloat16" in str(error.value)
+    (tmp_path / "processes.json").write_text("{")
+    with pytest.raises(RunFolderError, match=r"processes.json is damaged[\s\S]*hint: delete"):
+        runner.run(ONE, tmp_path, resume=True)
+
+
+def test_workers_that_are_started_again_go_on(tmp_path: Path) -> None:
+    """Those of the same launcher, without being told to; another one's are refused."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    ran("train", ONE, whole)
+    ran("train", ONE, out, stop=[0, 12], launcher="7f3a")
+    assert ran("train", ONE, out, launcher="9b1c")[0].startswith("RunFolderError")
+    assert ran("train", ONE, out, launcher="7f3a") == ["", ""]
+    assert (out / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert Launch.read(out) == Launch("7f3a")
+    assert launcher({"TORCHELASTIC_RUN_ID": "none"}, 7).endswith(" 7")
+
+
+def test_a_rank_that_cannot_begin_is_named_by_all(tmp_path: Path) -> None:
+    said = ran("unlucky", ONE, tmp_path / "run", culprit=1)
+    assert said[0] == "SharedError: rank 1: there is no data here"
+    assert said[1] == "DigradError: there is no data here"
+    said = ran("unlucky", ONE, tmp_path / "run", culprit=0)
+    assert said[1] == "SharedError: there is no data here"
+    assert not (tmp_path / "run").exists()
+    said = ran("train", replace(ONE, networks=(NetworkSpec("complete", n=1),)), tmp_path / "run")
+    assert "2 ranks cannot share 1 nodes" in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_stops_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    ran("train", ONE, whole)
+    said = ran("stumbling", ONE, out, culprit=1, at=3, timeout=2.0)
+    assert said[0].startswith("PeerError: rank 1 stopped: DigradError: the disk is full")
+    assert ran("train", ONE, out, resume=True) == ["", ""]
+    assert content(whole) == content(out)
+
+
+def test_only_rank_0_speaks(tmp_path: Path) -> None:
+    file, out = tmp_path / "one.toml", tmp_path / "out"
+    file.write_text(toml_text(to_table(ONE)))
+
+    def called(**options: Any) -> list[Any]:
+        options = {"file": str(file), "out": str(out), **options}
+        return pool().run("train.tasks:command", 2, **options)
+
+    first, other = called(message_dtype="bfloat16", tensorboard=True)
+    assert first[0] == 0
+    assert first[1].startswith(f"run: {out}\n")
+    assert "S-PP" in first[1]
+    assert other == [0, "", ""]
+    assert Launch.read(out).message_dtype == "bfloat16"
+    first, other = called()
+    assert first[0] == 2
+    assert "already holds a run" in first[1]
+    assert other == [2, "", ""]
+    first, other = called(file=str(tmp_path / "no.toml"))
+    assert "no.toml: no such file" in first[1]
+    assert other == [2, "", ""]
+
+
+def test_scalars_for_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert ran("train", ONE, tmp_path, tensorboard=True) == ["", ""]
+    folders = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
+    assert folders[0] == "multi-sub-ring-S-PP-step-0.05-seed-0"
+    assert len(folders) == 4
+    events = EventAccumulator(str(tmp_path / "tensorboard" / folders[0])).Reload()
+    for metric in ("loss", "consensus", "tracking", "bytes"):
+        found = {scalar.step: scalar.value for scalar in events.Scalars(metric)}
+        known = [r for r in rows(tmp_path, step_size=0.05, seed=0) if r[metric]]
+        assert found == pytest.approx({int(r["step"]): float(r[metric]) for r in known}, rel=1e-6)
+    step, exchanging, computing = (
+        np.array([s.value for s in events.Scalars(f"seconds/{name}")])
+        for name in ("step", "communication", "compute")
+    )
+    assert len(step) == 4
+    np.testing.assert_allclose(step, exchanging + computing, rtol=1e-5)
+    assert (exchanging > 0).all()
+    assert (computing > 0).all()
+
+
+def test_without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ParameterError, match=r"RANK.*not set\n  hint: torchrun --standalone"):
+        joined("cpu", 1.0).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("local", "chosen", "expected"), [("4", None, "lo"), ("2", None, None), ("4", "eth7", "eth7")]
+)
+def test_messages_stay_on_the_machine(
+    monkeypatch: pytest.MonkeyPatch, local: str, chosen: str | None, expected: str | None
+) -> None:
+    """Where all ranks are on it, unless the user says otherwise."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    for name in INTERFACES:
+        monkeypatch.setenv(name, chosen or "")
+        if chosen is None:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
+    stay_on_this_machine()
+    assert [os.environ.get(name) for name in INTERFACES] == [expected] * 2

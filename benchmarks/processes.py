@@ -8,12 +8,14 @@ processes, 1 MB and 50 MB of parameters, the directed ring and the directed expo
   before backward, with overlap and without;
 - gossip: SGP, one message over every link, in the same code;
 - messages: the two exchanges of S-PP alone, in buckets of the same size;
+- sums: what is left of the recursion without messages, X - γY and Y + G⁺ - G, as three passes
+  over whole vectors;
 - model: forward and backward alone.
 
 A step is zero_grad, forward, backward, step of a model that does next to nothing but has that
 many parameters. The cases take turns within every round, and a round's time is that of the
 slowest process. Shown: the median of the rounds (the fastest one). ``above`` is what S-PP's
-step takes beyond model and messages, as a share of the step. Nothing here asserts a time.
+step takes beyond messages, sums and model, as a share of the step. Nothing here asserts a time.
 """
 
 import argparse
@@ -36,7 +38,7 @@ from digrad.optim import Decentralized
 
 TENSORS = 24  # that the parameters consist of, as a model's do
 NETWORKS = ("directed-ring", "exponential")
-CASES = ("DDP", "S-PP", "S-PP cta", "cta, overlap", "gossip", "messages", "model")
+CASES = ("DDP", "S-PP", "S-PP cta", "cta, overlap", "gossip", "messages", "sums", "model")
 
 
 class Idle(nn.Module):
@@ -73,6 +75,16 @@ def exchanging(opt: Decentralized) -> Callable[[], None]:
     return step
 
 
+def summing(megabytes: float) -> Callable[[], None]:
+    x, y, g, last, changed = (torch.zeros(int(megabytes * 1e6 / 4)) for _ in range(5))
+
+    def step() -> None:
+        torch.sub(x, y, alpha=0.01, out=changed)
+        y.add_(g).sub_(last)
+
+    return step
+
+
 def cases(megabytes: float, name: str) -> dict[str, Callable[[], None]]:
     net = build(name, dist.get_world_size())
 
@@ -90,6 +102,7 @@ def cases(megabytes: float, name: str) -> dict[str, Callable[[], None]]:
         "cta, overlap": training(*ours(cta, overlap=True)),
         "gossip": training(*ours(SGP())),
         "messages": exchanging(bare[1]),
+        "sums": summing(megabytes),
         "model": training(Idle(megabytes), None),
     }
     assert tuple(made) == CASES
@@ -127,7 +140,8 @@ def line(world: int, megabytes: float, network: str, found: dict[str, list]) -> 
     mid = {name: median(times) for name, times in found.items()}
     cells = [f"{mid[name]:.4g} ({min(found[name]):.4g})" for name in CASES]
     best = min(mid["S-PP"], mid["cta, overlap"])
-    above = (mid["S-PP"] - mid["messages"] - mid["model"]) / mid["S-PP"]
+    alone = sum(mid[name] for name in ("messages", "sums", "model"))
+    above = (mid["S-PP"] - alone) / mid["S-PP"]
     cells += [
         f"{mid['S-PP'] / mid['DDP']:.2f}",
         f"{best / mid['DDP']:.2f}",

@@ -55,6 +55,7 @@ def main() -> None:
     if node == 0:
         loss, accuracy = (judged / nodes).tolist()
         print(f"{nodes} nodes, {opt.t} steps: loss {loss:.4f}, accuracy {accuracy:.3f}")
+    opt.close()
     dist.destroy_process_group()
 
 

@@ -68,6 +68,7 @@ def main() -> None:
         right = (model.eval()(inputs).argmax(1) == labels).float().mean()
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: {right:.1%} of the test images are right")
+    opt.close()
     dist.destroy_process_group()
 
 

@@ -71,6 +71,7 @@ def main() -> None:
     dist.all_reduce(loss)
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: loss {float(loss) / nodes:.3f} per character")
+    opt.close()
     dist.destroy_process_group()
 
 

@@ -299,3 +299,11 @@ def test_messages_stay_on_the_machine(
     monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
     stay_on_this_machine()
     assert [os.environ.get(name) for name in INTERFACES] == [expected] * 2
+
+
+def test_steps_are_never_fused(tmp_path: Path) -> None:
+    """Whatever the experiment says, which is stored as it is."""
+    for way in ("never", "always"):
+        assert ran("train", replace(ONE, compile=way), tmp_path / way) == ["", ""]
+    assert rows(tmp_path / "never") == rows(tmp_path / "always")
+    assert 'compile = "always"' in (tmp_path / "always" / "experiment.toml").read_text()

@@ -8,8 +8,8 @@ STAMP := $(VENV)/.installed
 
 demo: $(STAMP)  ## judge a directed network, then compare three methods on it
 	@rm -rf demo
-	@printf '\n1 of 2: is a network good?  digrad analyze multi-sub-ring -n 20\n\n'
-	@$(BIN)/digrad analyze multi-sub-ring -n 20 --figure demo/network.png --html demo/network.html
+	@printf '\n1 of 2: is a network good?  digrad analyze multi-sub-ring -n 20 --push-graph reverse\n\n'
+	@$(BIN)/digrad analyze multi-sub-ring -n 20 --push-graph reverse --figure demo/network.png --html demo/network.html
 	@printf '\n2 of 2: which method is best?  digrad reproduce logistic --quick (half a minute)\n\n'
 	@$(BIN)/digrad reproduce logistic --quick --out demo/logistic
 	@printf '\nOpen demo/logistic/report.html in a browser. What next: docs/tour.md, or just: $(BIN)/digrad\n'

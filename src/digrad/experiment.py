@@ -143,7 +143,9 @@ def load_experiment(path: str | Path) -> Experiment:
         hint = "`digrad init` writes an example"
         raise FileFormatError(message(f"{file}: no such file", hint=hint)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise FileFormatError(f"{file}: not a TOML file: {error}") from error
+        what = "a folder" if file.is_dir() else error
+        hint = "`digrad init` writes an example"
+        raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
         return parse_experiment(table)
     except DigradError as error:

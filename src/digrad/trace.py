@@ -166,6 +166,8 @@ def _folder(folder: str | Path) -> Path:
     path, hint = Path(folder), "pass a folder that a run has written"
     if not (path / "metrics.csv").is_file():
         lacks = "has no metrics.csv" if path.is_dir() else "is not a folder"
+        if (path / "study.json").is_file():
+            hint = f"it is a study, not a run; see {path / 'report.html'}"
         raise ParameterError(message(f"{path} {lacks}", hint=hint))
     return path
 

@@ -35,14 +35,17 @@ def speedup(order: "Order") -> None:
     rows = study.slopes_table(points)
     show(render(rows, SLOPES), width=160)
     n, T = max(p.n for p in points), max(p.T for p in points)
-    show(f"\nslopes of log mean ‖∇f(xhat)‖², 95 % intervals; in n at T = {T:,}, in T at n = {n}")
-    show("-0.5 in n is linear speedup, 0 is none; predicted: from √(Q/(nπ²)/n)")
+    key = (
+        f"slopes of log mean ‖∇f(xhat)‖², 95 % intervals; in n at T = {T:,}, in T at n = {n}",
+        "-0.5 in n is linear speedup, 0 is none; predicted: from √(Q/(nπ²)/n)",
+    )
+    show("\n" + "\n".join(key))
     show(f"table: {to_csv(rows, order.folder / 'slopes.csv')}")
     show(f"table: {to_csv(study.averages_table(points), order.folder / 'averages.csv')}")
     from digrad.figures.speedup import draw_speedup
 
     _save(draw_speedup(points), order)
-    parts = {"Slopes": [render(rows, SLOPES)]}
+    parts = {"Slopes": [render(rows, SLOPES), *key]}
     write_study_page(order.page, parts, title="Linear speedup", again=order.command)
 
 
@@ -56,7 +59,8 @@ def practice(order: "Order") -> None:
         samples = study.practice(order.folder, chosen, resume=order.resume, progress=progress)
     ranks = study.correlations(samples)
     show(render(ranks, RANKS))
-    show(f"\nSpearman's rank correlations over {len(samples)} networks, 95 % intervals")
+    key = f"Spearman's rank correlations over {len(samples)} networks, 95 % intervals"
+    show(f"\n{key}")
     for line in study.summary(samples):
         show(line)
     show(f"table: {to_csv(ranks, order.folder / 'correlations.csv')}")
@@ -64,7 +68,7 @@ def practice(order: "Order") -> None:
     from digrad.figures.practice import draw_practice
 
     _save(draw_practice(samples, ranks), order)
-    parts = {"Rank correlations": [render(ranks, RANKS), *study.summary(samples)]}
+    parts = {"Rank correlations": [render(ranks, RANKS), key, *study.summary(samples)]}
     write_study_page(order.page, parts, title="Theory and practice", again=order.command)
 
 

@@ -15,7 +15,9 @@ from torch import distributed
 from digrad import runner, training
 from digrad.errors import DigradError
 from digrad.experiment import parse_experiment
+from digrad.metrics import Gauge
 from digrad.planning import Job, Plan
+from digrad.run import Moment
 
 
 def train(
@@ -137,3 +139,16 @@ def example(rank: int, world: int, script: str, options: list[str]) -> str:
     finally:
         sys.argv = before
     return said.getvalue()
+
+
+def overflowing(rank: int, world: int, culprit: int, since: int, **arguments: Any) -> str:
+    """One rank alone finds numbers of trial 0 that are not finite, from some step on."""
+    plain = Gauge.finite
+
+    def finite(gauge: Gauge, moment: Moment) -> torch.Tensor:
+        found = plain(gauge, moment)
+        found[0] &= rank != culprit or moment.t < since
+        return found
+
+    with patch.object(Gauge, "finite", finite):
+        return train(rank, world, **arguments)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks")]
 LONG: Experiment = replace(
     SMALL,
     problem=KindSpec("quadratic", {"dim": 40, "sigma": 0.5}),
-    steps=1500,
+    steps=1000,
     metrics_every=10,
     step_sizes=(0.01,),
     seeds=(0,),

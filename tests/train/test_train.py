@@ -92,15 +92,17 @@ def test_other_problems(tmp_path: Path, problem: KindSpec) -> None:
     same(sim, real)
 
 
-@pytest.mark.parametrize("dtype", ["", "bfloat16"])
-def test_bytes_are_those_really_sent(tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "dim", "size"), [("", 3, 24), ("bfloat16", 3, 6), ("bfloat16", 1, 8)]
+)
+def test_bytes_are_those_really_sent(tmp_path: Path, dtype: str, dim: int, size: int) -> None:
     """DSGD sends the same in every step, so the column must end at what the engines counted."""
     dsgd = AlgorithmSpec("dsgd", step_sizes=(0.1,))
-    experiment = replace(ONE, networks=(RING,), algorithms=(dsgd,), seeds=(3,))
+    problem = KindSpec("quadratic", {"dim": dim})
+    experiment = replace(ONE, networks=(RING,), algorithms=(dsgd,), problem=problem, seeds=(3,))
     sent = ran("counted", experiment, tmp_path / "run", message_dtype=dtype)
     assert sum(each[0] for each in sent) == int(rows(tmp_path / "run", step=20)[0]["bytes"])
-    size = 2 if dtype else 8
-    assert sum(each[0] for each in sent) == 20 * 10 * 3 * size  # steps, links, numbers
+    assert sum(each[0] for each in sent) == 20 * 10 * size  # steps, links, bytes of a row
 
 
 def test_push_sum_weights_are_not_rounded(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_one_begins_and_another_ends(tmp_path: Path, ways: tuple[int, int]) -> N
 
 
 def test_trials_that_diverge(tmp_path: Path) -> None:
-    """At the same step as in the simulator, though not at all nodes at once; also resumed."""
+    """At the same step as in the simulator; also when the run is resumed after it."""
     star = NetworkSpec("star", n=9)
     wild = replace(ONE, networks=(star,), step_sizes=(0.1, 3.0), dtype="float32")
     experiment = replace(wild, steps=70, metrics_every=1, scale_by_n_pi=False)
@@ -170,6 +172,16 @@ def test_trials_that_diverge(tmp_path: Path) -> None:
     ran("train", experiment, broken, stop=[0, 68])
     assert ran("train", experiment, broken, resume=True) == ["", ""]
     assert content(broken) == content(real)
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_trial_that_diverges_on_one_rank(tmp_path: Path, culprit: int) -> None:
+    """Has diverged for all, at the very step, between two records."""
+    said = ran("overflowing", ONE, tmp_path, culprit=culprit, since=10)
+    assert said == ["", ""]
+    found = [(row["step"], row["diverged_at"]) for row in rows(tmp_path, step_size=0.1, seed=0)]
+    assert found == [("0", "10"), ("6", "10")]
+    assert {row["diverged_at"] for row in rows(tmp_path, seed=4)} == {""}
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:

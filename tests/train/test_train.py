@@ -236,7 +236,7 @@ def test_a_rank_that_cannot_begin_is_named_by_all(tmp_path: Path) -> None:
     assert said[1] == "SharedError: there is no data here"
     assert not (tmp_path / "run").exists()
     said = ran("train", replace(ONE, networks=(NetworkSpec("complete", n=1),)), tmp_path / "run")
-    assert "2 ranks cannot share 1 nodes" in said[0]
+    assert said[1].startswith("SharedError: 2 ranks cannot share 1 nodes")
     assert not (tmp_path / "run").exists()
 
 
@@ -321,6 +321,7 @@ def test_messages_stay_on_the_machine(
 def test_steps_are_never_fused(tmp_path: Path) -> None:
     """Whatever the experiment says, which is stored as it is."""
     for way in ("never", "always"):
-        assert ran("train", replace(ONE, compile=way), tmp_path / way) == ["", ""]
+        experiment = replace(ONE, compile=way, metrics_every=20)
+        assert ran("train", experiment, tmp_path / way) == ["", ""]
     assert rows(tmp_path / "never") == rows(tmp_path / "always")
     assert 'compile = "always"' in (tmp_path / "always" / "experiment.toml").read_text()

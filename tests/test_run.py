@@ -220,10 +220,10 @@ def test_compiled_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ("quadratic", torch.float64, 1e-10),
     ):
         plain = recursion(kind=kind, dtype=dtype, schedule=Constant())
-        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), compiled=True)
+        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), blocks=True)
         calls = []
-        block = fused._unrolled
-        fused.__dict__["_unrolled"] = lambda *given: (calls.append(1), block(*given))[1]  # noqa: B023
+        block = fused._fused
+        fused.__dict__["_fused"] = lambda *given: (calls.append(1), block(*given))[1]  # noqa: B023
         whole = fused.advance(fused.start(), T)
         assert len(calls) == 10  # steps 2 .. 21; 0, 1 and 22 are taken one by one
         assert distance(whole, plain.advance(plain.start(), T)) < tolerance

@@ -23,6 +23,7 @@ from digrad.theory import Setting, constants, gamma_theorem, perron
 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
+MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +85,8 @@ def plan(experiment: Experiment, device: str = "cpu") -> Plan:
         scale = _scale(experiment, algorithm, net)
         for trials in _parts(experiment, spec, algorithm, problem):
             scaled = Trials(trials.seeds, [size * scale for size in trials.step_sizes])
-            fused = _compile(experiment, engine, problem, len(trials))
-            recursion = Recursion(algorithm, engine, problem, scaled, schedule, fused)
+            pace = _pace(experiment, engine, problem, len(trials))
+            recursion = Recursion(algorithm, engine, problem, scaled, schedule, *pace)
             labels = net_spec.label, spec.label
             jobs.append(Job(len(jobs), *labels, net, trials, recursion, gauge))
     return Plan(experiment, jobs)
@@ -211,21 +212,26 @@ def _parts(
         yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _compile(experiment: Experiment, engine: Simulator, problem: Problem, trials: int) -> bool:
+def _pace(
+    experiment: Experiment, engine: Simulator, problem: Problem, trials: int
+) -> tuple[bool, bool]:
+    """Say whether to take several steps at once, and whether to compile the gradient."""
     if experiment.compile == "always" and engine.is_sparse:
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
     if experiment.compile != "auto" or engine.is_sparse:
-        return experiment.compile == "always"
+        return (experiment.compile == "always",) * 2
+    compiles, steps = isinstance(problem, Compiled), experiment.steps
     if problem.start().is_cuda:
-        # A graph is recorded in a second and saves about one in a thousand steps; a compiled
-        # module takes twenty and saves three.
-        return experiment.steps > (7000 if isinstance(problem, Compiled) else 1000)
-    numbers = trials * problem.nodes * problem.dim
-    saved = experiment.steps * (8e-5 + 2e-9 * numbers)
-    # A module's operations are large enough as they are, and its C++ takes minutes to compile.
-    return saved > COMPILE_SECONDS and not isinstance(problem, Compiled)
+        # A recording takes a second and saves more of them in a thousand steps, of a module
+        # in a hundred.
+        jobs = len(experiment.networks) * len(experiment.algorithms)
+        saved = jobs * steps * (8e-5 + 1e-6 * trials * problem.nodes)
+        return steps > (100 if compiles else 1000), compiles and saved > MODULE_SECONDS
+    saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
+    # A module's operations are large enough as they are.
+    return saved > COMPILE_SECONDS and not compiles, False
 
 
 def _text(value: Any) -> str:

@@ -50,9 +50,10 @@ class Recursion:
 
     Args:
         schedule: from the step's number to a factor of the step size.
-        compiled: take several steps at once: on a GPU recorded and replayed, elsewhere fused
-            into one compiled graph, which pays from about 10⁵ steps on. A problem that brings
-            a compiled gradient uses that, and its steps are not fused.
+        blocks: take several steps at once: on a GPU recorded and replayed, elsewhere fused
+            into one compiled graph, which pays from about 10⁵ steps on.
+        compiled: use the problem's own compiled gradient, if it brings one; elsewhere than on a
+            GPU its steps are not fused then.
     """
 
     algorithm: Algorithm[Any]
@@ -60,6 +61,7 @@ class Recursion:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
+    blocks: bool = False
     compiled: bool = False
 
     def start(self) -> Moment:
@@ -73,20 +75,18 @@ class Recursion:
         """Take steps until ``stop`` of them are done; the moment given stays as it is.
 
         The result depends on the numbers of the steps alone, not on how often one stops
-        in between, except that compiled steps come in blocks: see ``_blocks``.
+        in between, except that fused steps come in blocks: see ``_blocks``.
         """
         state = moment.state
         for steps in self._stretches(moment.t, stop):
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for part in self._blocks(steps):
+                take = self._take(part)
                 near, far = part.start - steps.start, part.stop - steps.start
-                if len(part) == 1:
-                    state = self._step(state, samples[near], lrs[near])
-                else:
-                    state = self._unrolled(state, samples[near:far], lrs[near:far])
-        if isinstance(self._unrolled, _Recording):  # which goes on writing into its own tensors
-            state = self._unrolled.released(state)
+                state = take(state, samples[near:far], lrs[near:far])
+        if any(state is recording.state for recording in self._recordings.values()):
+            state = _cloned(state)  # as a recording goes on writing into its own
         return Moment(stop, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
@@ -104,7 +104,7 @@ class Recursion:
         return max(1, self._samples(range(1)).numel())
 
     def _blocks(self, steps: range) -> Iterator[range]:
-        """Cut steps into single ones and, when compiled, blocks that are fused.
+        """Cut steps into single ones and, if wanted, blocks.
 
         Blocks begin at multiples of their length, so that stopping elsewhere in between
         does not move them. The first step starts from a state with gaps and is never fused.
@@ -112,7 +112,7 @@ class Recursion:
         t = steps.start
         while t < steps.stop:
             whole = t % MOST_UNROLLED == 0 and t + MOST_UNROLLED <= steps.stop
-            end = t + MOST_UNROLLED if self.compiled and whole and t > 0 else t + 1
+            end = t + MOST_UNROLLED if self.blocks and whole and t > 0 else t + 1
             yield range(t, end)
             t = end
 
@@ -147,21 +147,27 @@ class Recursion:
             return self.problem.compiled_gradient
         return self.problem.gradient
 
+    def _take(self, part: range) -> Callable[[Any, Tensor, Tensor], Any]:
+        """Return what takes these steps together."""
+        if self.blocks and self.engine.nodes.is_cuda and part.start > 0:
+            return self._recordings.setdefault(len(part), _Recording(self._block))
+        return self._block if len(part) == 1 else self._fused
+
+    def _block(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+        for k in range(len(samples)):
+            state = self._step(state, samples[k], lrs[k])
+        return state
+
     @cached_property
-    def _unrolled(self) -> Callable[[Any, Tensor, Tensor], Any]:
-        """Several steps at once."""
-
-        def block(state: Any, samples: Tensor, lrs: Tensor) -> Any:
-            for k in range(MOST_UNROLLED):
-                state = self._step(state, samples[k], lrs[k])
-            return state
-
-        if self.engine.nodes.is_cuda:
-            return _Recording(block)
+    def _fused(self) -> Callable[[Any, Tensor, Tensor], Any]:
         if isinstance(self.problem, Compiled):
-            return block
-        graph: Callable[[Any, Tensor, Tensor], Any] = torch.compile(block, fullgraph=True)
+            return self._block
+        graph: Callable[[Any, Tensor, Tensor], Any] = torch.compile(self._block, fullgraph=True)
         return graph
+
+    @cached_property
+    def _recordings(self) -> dict[int, "_Recording"]:
+        return {}  # by how many steps they take
 
     def _sampler(self) -> Sampler:
         nodes = self.engine.nodes
@@ -179,13 +185,13 @@ class _Recording:
     """A block of steps as a CUDA graph: launched as a whole, without Python in between.
 
     It reads from and writes to tensors of its own, so that replays follow one another without
-    a copy; ``released`` hands out one that later replays leave alone.
+    a copy; its ``state`` changes with every replay.
     """
 
     def __init__(self, block: Callable[[Any, Tensor, Tensor], Any]) -> None:
         self._block = block
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._state: Any = None
+        self.state: Any = None
         self._inputs: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
@@ -193,31 +199,27 @@ class _Recording:
             self._record(state, samples, lrs)
         assert self._graph is not None
         assert self._inputs is not None
-        if state is not self._state:
-            for own, given in zip(self._state, state, strict=True):
+        if state is not self.state:
+            for own, given in zip(self.state, state, strict=True):
                 if own is not None:
                     own.copy_(given)
         for own, given in zip(self._inputs, (samples, lrs), strict=True):
             own.copy_(given)
         self._graph.replay()
-        return self._state
-
-    def released(self, state: Any) -> Any:
-        """Return a state that stays as it is."""
-        return _cloned(state) if state is self._state and state is not None else state
+        return self.state
 
     def _record(self, state: Any, samples: Tensor, lrs: Tensor) -> None:
-        self._state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
+        self.state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls
             for _ in range(2):
-                self._block(self._state, *self._inputs)
+                self._block(self.state, *self._inputs)
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            after = self._block(self._state, *self._inputs)
-            for own, new in zip(self._state, after, strict=True):
+            after = self._block(self.state, *self._inputs)
+            for own, new in zip(self.state, after, strict=True):
                 if own is not None:
                     own.copy_(new)
 

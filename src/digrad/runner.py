@@ -238,7 +238,7 @@ def _ended(job: Job, moment: Moment, place: Place) -> NDArray[np.bool_]:
 def _first_infinite(job: Job, moment: Moment, stop: int, place: Place) -> NDArray[np.int64]:
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(job.trials), stop)
-    slow = replace(job.recursion, compiled=False)
+    slow = replace(job.recursion, blocks=False)
     for t in range(moment.t, stop):
         moment = slow.advance(moment, t + 1)
         found[_ended(job, moment, place) & (found == stop)] = t + 1

@@ -159,7 +159,7 @@ def _digest(content: bytes) -> str:
 
 def _spread(job: Job, engine: Clocked, message_dtype: torch.dtype | None) -> Job:
     """Put a job on real processes; steps that wait for others cannot be fused."""
-    recursion = replace(job.recursion, engine=engine, compiled=False)
+    recursion = replace(job.recursion, engine=engine, blocks=False, compiled=False)
     return replace(job, recursion=recursion, gauge=_rounded(job.gauge, message_dtype))
 
 

@@ -81,7 +81,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
     )
     x.requires_grad_()
     w.requires_grad_()
-    got = vmap(lambda a, b: convolve(a, b, stride, dilation), in_dims=axes)(x, w)
+    got = vmap(lambda a, b: convolve(a, b, None, stride, dilation), in_dims=axes)(x, w)
     alone = [
         [t if axis is None else t.select(axis, k) for t, axis in zip((x, w), axes, strict=True)]
         for k in range(rows)
@@ -111,9 +111,13 @@ def test_operators_keep_the_librarys_contract() -> None:
     """Schema, fake tensors, autograd and ahead-of-time tracing, as the library checks them."""
     x, w = normal(2, 3, 2, 6, 7), normal(2, 4, 2, 3, 2, seed=1)
     window = [1, 2], [2, 1]
-    grad = normal(*convolve(x, w, *window).shape, seed=2)
+    bias = normal(2, 4, seed=3)
+    grad = normal(*convolve(x, w, bias, *window).shape, seed=2)
+    wanted = convolve(x, w, None, *window) + bias[:, None, :, None, None]
+    torch.testing.assert_close(convolve(x, w, bias, *window), wanted, **EXACT)
     for operator, args in (
-        (convolve, (x.clone().requires_grad_(), w.clone().requires_grad_(), *window)),
+        (convolve, (*(t.clone().requires_grad_() for t in (x, w, bias)), *window)),
+        (convolve, (x.clone().requires_grad_(), w, None, *window)),
         (convolve_inputs, (grad, w, x, *window)),
         (convolve_weights, (grad, x, w, *window)),
     ):
@@ -251,19 +255,32 @@ for G, S, C, H, W, O, h, w, stride, dilation in [
     (1, 5, 2, 9, 9, 3, 2, 2, (1, 1), (1, 1)),  # more pixels than one program sums up
 ]:
     torch.manual_seed(0)
-    x, weight = torch.randn(G, S, C, H, W), torch.randn(G, O, C, h, w)
+    x, weight, bias = torch.randn(G, S, C, H, W), torch.randn(G, O, C, h, w), torch.randn(G, O)
     x.requires_grad_(), weight.requires_grad_()
-    pairs = zip(x, weight)
-    wanted = torch.stack([functional.conv2d(a, b, None, stride, 0, dilation) for a, b in pairs])
+    rows = zip(x, weight, bias)
+    wanted = torch.stack([functional.conv2d(*row, stride, 0, dilation) for row in rows])
     back = torch.randn_like(wanted)
     dx, dw = torch.autograd.grad(wanted, (x, weight), back)
     x, weight, window = x.detach(), weight.detach(), (list(stride), list(dilation))
     for got, want in (
-        (kernels.forward(x, weight, *window), wanted),
+        (kernels.forward(x, weight, bias, *window), wanted),
+        (kernels.forward(x, weight, None, *window), wanted - bias[:, None, :, None, None]),
         (kernels.inputs(back, weight, x, *window), dx),
         (kernels.weights(back, x, weight, *window), dw),
     ):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+for shape, size in [((2, 3, 4, 6), (2, 2)), ((1, 2, 2, 7, 8), (3, 2)), ((1, 40, 33), (2, 3))]:
+    x = torch.randn(shape).round().requires_grad_()  # with ties
+    wanted = functional.max_pool2d(x.flatten(0, -3), size)
+    wanted = wanted.view(*shape[:-2], *wanted.shape[-2:])
+    back = torch.randn_like(wanted)
+    got, winner = kernels.pool(x.detach(), *size)
+    assert torch.equal(got, wanted)
+    (dx,) = torch.autograd.grad(wanted, x, back)
+    assert torch.equal(kernels.unpool(back, winner, *size, x.shape), dx)
+x = torch.tensor([[[1.0, torch.nan, 2.0, 1.0], [3.0, 0.0, 0.0, 0.0]]])
+got, _ = kernels.pool(x, 2, 2)
+assert got[0, 0, 0].isnan() and got[0, 0, 1] == 2
 print("equal")
 """
 
@@ -283,7 +300,7 @@ def test_the_kernels_in_tritons_interpreter() -> None:
 
 def test_a_patch_may_fill_its_image() -> None:
     x, w = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 5, seed=1)
-    got = convolve(x, w, [1, 1], [1, 1])
+    got = convolve(x, w, None, [1, 1], [1, 1])
     assert got.shape == (1, 2, 2, 1, 1)
     assert prod(got.shape) == 4
     torch.testing.assert_close(got[0, :, :, 0, 0], x[0].flatten(1) @ w[0].flatten(1).T, **EXACT)

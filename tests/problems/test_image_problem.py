@@ -310,7 +310,7 @@ def test_a_plan_gives_the_whole_sweep_one_problem(tmp_path: Path) -> None:
     work = plan(load_experiment(written(tmp_path, DIGITS, more="tf32 = true")))
     assert work.experiment.tf32
     assert len({id(job.recursion.problem) for job in work.jobs}) == 1
-    assert not any(job.recursion.compiled for job in work.jobs)
+    assert not any(job.recursion.blocks or job.recursion.compiled for job in work.jobs)
     assert work.jobs[0].recursion.problem.nodes == 3
     assert PROBLEMS["images"] is image_problem
     assert len(read_images("digits").test) == 297

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -217,11 +218,17 @@ def test_loss_and_full_gradient_weigh_nodes_alike() -> None:
         torch.testing.assert_close(gradient[k], slope, **EXACT)
 
 
-def test_evaluation_in_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("together", "at_once"), [(1, 3), (3, 7), (64, 1000), (64, 1)])
+def test_evaluation_in_many_batches(
+    monkeypatch: pytest.MonkeyPatch, together: int, at_once: int
+) -> None:
+    """Whatever samples and points are taken together, as on a GPU."""
     problem, _, _ = case(test=images(11, 5))
     x = points(problem, 2, 4)
     wanted = problem.measure(x[:, 0], x, problem.measures)
     gradient = problem.full_gradient(x)
+    other = replace(problem._evaluation, points=together, at_once=at_once)
+    monkeypatch.setattr(problem, "_evaluation", other)
     monkeypatch.setattr("digrad.problems.evaluation.AT_ONCE", 3)
     for name, value in problem.measure(x[:, 0], x, problem.measures).items():
         torch.testing.assert_close(value, wanted[name], **EXACT)

@@ -1,14 +1,17 @@
 """Modules on CUDA: the kernels, compiled code, recorded steps; skipped where there is none."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch.func import vmap
 from torch.nn import functional
 
 from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
 from digrad.models import CNN, ResNet
 from digrad.networks import erdos_renyi, weigh
-from digrad.problems import ModuleProblem
+from digrad.problems import ModuleProblem, layers
 from digrad.problems.convolution import convolve
 from digrad.run import Recursion, Trials
 from digrad.sampling import Sampler
@@ -29,15 +32,16 @@ def test_kernels_are_the_librarys_convolution(shape) -> None:
     torch.manual_seed(0)
     x = torch.randn(G, S, C, H, W, device="cuda", requires_grad=True)
     weight = torch.randn(G, O, C, h, w, device="cuda", requires_grad=True)
+    bias = torch.randn(G, O, device="cuda", requires_grad=True)
     exact = [
-        functional.conv2d(a.double(), b.double(), stride=stride, dilation=dilation)
-        for a, b in zip(x, weight, strict=True)
+        functional.conv2d(*(t.double() for t in row), stride=stride, dilation=dilation)
+        for row in zip(x, weight, bias, strict=True)
     ]
     wanted = torch.stack(exact)
     back = torch.randn_like(wanted)
-    wanted_grads = torch.autograd.grad(wanted, (x, weight), back)
-    out = convolve(x, weight, stride, dilation)
-    grads = torch.autograd.grad(out, (x, weight), back.float())
+    wanted_grads = torch.autograd.grad(wanted, (x, weight, bias), back)
+    out = convolve(x, weight, bias, stride, dilation)
+    grads = torch.autograd.grad(out, (x, weight, bias), back.float())
     torch.testing.assert_close(out, wanted.float(), rtol=1e-4, atol=1e-4)
     for got, want in zip(grads, wanted_grads, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
@@ -66,17 +70,48 @@ def test_compiled_eager_and_cpu_gradients_agree(model) -> None:
         assert (got - wanted).norm() < 1e-4 * wanted.norm()
 
 
-def test_recorded_steps_are_repeatable_and_agree_with_single_ones() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_recorded_steps_are_repeatable_and_agree_with_single_ones(compiled) -> None:
     net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
     setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
-    work = Recursion(*setup, compiled=True)
+    work = Recursion(*setup, blocks=True, compiled=compiled)
     whole = work.advance(work.start(), 60)
     first = work.advance(work.start(), 24)
     kept = first.state.x.clone()
     again = work.advance(first, 60)
     assert torch.equal(kept, first.state.x)  # what was handed out stays as it is
-    for a, b in zip(whole.state, again.state, strict=True):
+    odd = work.advance(work.advance(first, 29), 60)  # single steps are recorded as well
+    for a, b, c in zip(whole.state, again.state, odd.state, strict=True):
         assert torch.equal(a, b)
-    plain = Recursion(*setup, compiled=False)
+        assert torch.equal(a, c)
+
+
+def test_points_together_and_one_by_one() -> None:
+    made = problem("cuda")
+    x = made.start() + 0.05 * torch.randn(2, 5, made.dim, device="cuda")
+    together = made.measure(x[:, 0], x, made.measures)
+    made._evaluation = replace(made._evaluation, points=1, at_once=7)
+    for name, value in made.measure(x[:, 0], x, made.measures).items():
+        torch.testing.assert_close(value, together[name], rtol=1e-4, atol=1e-4)
+
+
+def test_pooling_is_the_librarys() -> None:
+    """With ties, which go to the first pixel; and with edges that no window covers."""
+    layer = layers.MaxPool2d((2, 3)).train()
+    x = torch.randn(4, 3, 2, 9, 11, device="cuda").round().requires_grad_()
+    got = vmap(layer)(x)
+    wanted = functional.max_pool2d(x.flatten(0, 1), (2, 3)).view(got.shape)
+    assert torch.equal(got, wanted)
+    back = torch.randn_like(got)
+    (dx,), (dy,) = (torch.autograd.grad(y, x, back) for y in (got, wanted))
+    assert torch.equal(dx, dy)
+
+
+def test_single_steps_agree_with_recorded_ones() -> None:
+    net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
+    setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
+    work = Recursion(*setup, blocks=True)
+    whole = work.advance(work.start(), 60)
+    plain = Recursion(*setup)
     single = plain.advance(plain.start(), 60).state.x
     torch.testing.assert_close(whole.state.x, single, rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Loss, accuracy and full gradient of a module at single points, over all samples."""
+"""Loss, accuracy and full gradient of a module at points, over all samples."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from torch.utils.data import Dataset
 from digrad.errors import ParameterError, message
 from digrad.problems.rows import Rows
 
-AT_ONCE = 2000  # samples in one forward pass
+AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
+POINTS = 64  # at once on a GPU, which wants a lot to do
+NUMBERS = 1 << 32  # that a pass there may compute altogether; only a few are kept at a time
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Pairs = tuple[Tensor, Tensor]
@@ -39,17 +41,18 @@ class Samples:
         kept = torch.arange(count, device=self.targets.device) * len(self.targets) // count
         return Samples.even(self.inputs[kept], self.targets[kept])
 
-    def batches(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield (inputs, targets, weights), a few at a time."""
-        parts = (torch.split(x, AT_ONCE) for x in (self.inputs, self.targets, self.weights))
+    def batches(self, count: int) -> Iterator[tuple[Tensor, ...]]:
+        """Yield (inputs, targets, weights), so many at a time."""
+        parts = (torch.split(x, count) for x in (self.inputs, self.targets, self.weights))
         return zip(*parts, strict=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How a module is judged: one point after the other.
+    """How a module is judged.
 
-    For a single point the library's own convolutions are the best there are.
+    For a single point the library's own convolutions are the best there are; a GPU is idle
+    most of the time then, and takes many points together.
     """
 
     rows: Rows
@@ -57,38 +60,40 @@ class Evaluation:
     ready: Callable[[Tensor], Tensor]  # from stored inputs to what the module takes
     classifies: bool  # whether targets are numbers of classes
 
-    def over_points(self, x: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply a function of one point to all of (..., dim)."""
-        found = torch.stack([measure(point) for point in x.reshape(-1, x.shape[-1])])
-        return found.view(*x.shape[:-1], *found.shape[1:])
+    points: int  # judged together
+    at_once: int  # samples in one forward pass, of all points together
 
     @torch.no_grad()
     def loss_and_accuracy(self, x: Tensor, samples: Samples) -> Tensor:
         """Return both, on a last axis of two, for points (..., dim)."""
 
-        def measure(point: Tensor) -> Tensor:
-            total = torch.zeros(2, dtype=torch.float64, device=point.device)
-            for inputs, targets, weights in samples.batches():
-                outputs = self._outputs(point, inputs)
-                both = self.losses(outputs, targets), self._right(outputs, targets)
-                total += weights @ torch.stack(both, dim=-1).to(torch.float64)
-            return total.to(point.dtype)
+        def measure(points: Tensor) -> Tensor:
+            total = torch.zeros(len(points), 2, dtype=torch.float64, device=x.device)
+            for inputs, targets, weights in samples.batches(max(1, self.at_once // len(points))):
+                outputs = self._outputs(points, inputs)
+                losses = vmap(self.losses, in_dims=(0, None))(outputs, targets)
+                right = vmap(self._right, in_dims=(0, None))(outputs, targets)
+                total += weights @ torch.stack([losses, right], dim=-1).to(torch.float64)
+            return total.to(x.dtype)
 
-        return self.over_points(x, measure)
+        rows = torch.split(x.reshape(-1, x.shape[-1]), self.points)
+        found = [measure(points) for points in rows]
+        return torch.cat(found).view(*x.shape[:-1], 2)
 
     def gradient(self, x: Tensor, samples: Samples) -> Tensor:
         """Return the gradient of the weighted loss at points (..., dim)."""
 
         def measure(point: Tensor) -> Tensor:
             total = torch.zeros_like(point)
-            for inputs, targets, weights in samples.batches():
+            for inputs, targets, weights in samples.batches(AT_ONCE):
                 with torch.enable_grad():
                     at = point.detach().requires_grad_()
-                    losses = self.losses(self._outputs(at, inputs), targets)
+                    losses = self.losses(self._outputs(at[None], inputs)[0], targets)
                     total += torch.autograd.grad(weights.to(at.dtype) @ losses, at)[0]
             return total
 
-        return self.over_points(x, measure)
+        found = [measure(point) for point in x.reshape(-1, x.shape[-1])]
+        return torch.stack(found).view(x.shape)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample by itself."""
@@ -102,7 +107,7 @@ class Evaluation:
     @torch.no_grad()
     def check(self, samples: Samples, which: str) -> None:
         """Refuse a loss that is not the mean over its batch: f would not be what is trained."""
-        inputs, targets, _ = next(samples.batches())
+        inputs, targets, _ = next(samples.batches(AT_ONCE))
         try:
             outputs = functional_call(self.rows.plain, {}, (self.ready(inputs),))
         except (RuntimeError, ValueError, IndexError) as error:
@@ -122,10 +127,14 @@ class Evaluation:
             what += f", the mean of their losses {mean:.6g}"
             raise ParameterError(message(what, hint='use a loss with reduction="mean"'))
 
-    def _outputs(self, point: Tensor, inputs: Tensor) -> Tensor:
-        named = self.rows.named(point)
-        outputs: Tensor = functional_call(self.rows.plain, named, (self.ready(inputs),))
-        return outputs
+    def _outputs(self, points: Tensor, inputs: Tensor) -> Tensor:
+        ready, module = self.ready(inputs), self.rows.plain if len(points) == 1 else self.rows.many
+
+        def outputs(point: Tensor) -> Tensor:
+            out: Tensor = functional_call(module, self.rows.named(point), (ready,))
+            return out
+
+        return outputs(points[0])[None] if len(points) == 1 else vmap(outputs)(points)
 
     def _right(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the share of each sample's targets that is hit; NaN if they are no classes."""

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from digrad.problems.convolution import convolve
+from digrad.problems.convolution import apart, convolve, merged
+from digrad.problems.gpu import kernels_for
 
 # Dropouts of whole channels, with the axes of a batch.
 CHANNELS: dict[type, int] = {nn.Dropout1d: 3, nn.Dropout2d: 4, nn.Dropout3d: 5}
@@ -34,9 +35,10 @@ class Conv2d(nn.Conv2d):
         high, wide = _pair(self.padding)
         if high or wide:
             x = functional.pad(x, (wide, wide, high, high))
+        bias = None if self.bias is None else self.bias.unsqueeze(0)
         window = _pair(self.stride), _pair(self.dilation)
-        out: Tensor = convolve(x.unsqueeze(0), self.weight.unsqueeze(0), *window).squeeze(0)
-        return out if self.bias is None else out + self.bias[:, None, None]
+        out: Tensor = convolve(x.unsqueeze(0), self.weight.unsqueeze(0), bias, *window)
+        return out.squeeze(0)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -52,15 +54,13 @@ class MaxPool2d(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what nn.MaxPool2d does; ties give their gradient to the first pixel too."""
+        if not self.training or x.dim() < 4:
+            return super().forward(x)  # type: ignore[no-any-return]
         size = _pair(self.kernel_size)
-        if not torch.compiler.is_compiling():
-            most: Tensor = _Most.apply(x, size)[0]  # type: ignore[no-untyped-call]
-            return most
-        most, *others = _pixels(x, size)
-        for pixel in others:
-            # A number that is none must not vanish: a run that diverges has to show it.
-            most = torch.where((pixel > most) | pixel.isnan(), pixel, most)
-        return most
+        if torch.compiler.is_compiling():
+            return _most(x, size)
+        most: Tensor = _Most.apply(x.unsqueeze(0), size)[0]  # type: ignore[no-untyped-call]
+        return most.squeeze(0)
 
 
 class Dropout(nn.Module):
@@ -100,54 +100,55 @@ class Dropout(nn.Module):
 
 
 class _Most(torch.autograd.Function):
-    """Max-pooling that remembers which pixel of each window won, in a byte."""
+    """Max-pooling of (groups, samples, C, H, W) that remembers which pixel of a window won."""
 
     @staticmethod
     def forward(x: Tensor, size: Pair) -> tuple[Tensor, Tensor]:
-        most, *others = _pixels(x, size)
-        winner = torch.zeros(most.shape, dtype=torch.uint8, device=x.device)
-        for k, pixel in enumerate(others, 1):
-            # The last to win has the largest number; a maximum is faster than a selection.
-            torch.maximum(winner, (pixel > most).view(torch.uint8).mul_(k), out=winner)
-            most = torch.maximum(most, pixel)  # a number that is none stays one
-        return most, winner
+        if (kernels := kernels_for(x)) is not None:
+            most, winner = kernels.pool(x, *size)
+            return most, winner
+        most, winner = functional.max_pool2d_with_indices(merged(x), size)
+        return apart(most, len(x)), apart(winner, len(x))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         x, ctx.size = inputs
-        ctx.shape = x.shape
-        ctx.save_for_backward(output[1])
-        ctx.mark_non_differentiable(output[1])
+        ctx.shape, (_, winner) = x.shape, output
+        ctx.save_for_backward(winner)
+        ctx.mark_non_differentiable(winner)
+        ctx.set_materialize_grads(False)  # or zeros are made for the winner
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
         (winner,) = ctx.saved_tensors
-        # What no window covers, at the right and lower edge, gets 0.
-        whole = all(length % k == 0 for length, k in zip(ctx.shape[-2:], ctx.size, strict=True))
-        dx = (grad.new_empty if whole else grad.new_zeros)(ctx.shape)
-        for k, pixel in enumerate(_pixels(dx, ctx.size)):
-            torch.mul(grad, winner == k, out=pixel)
-        return dx, None
+        if (kernels := kernels_for(grad)) is not None:
+            return kernels.unpool(grad, winner, *ctx.size, ctx.shape), None
+        groups, samples, channels, *pixels = ctx.shape
+        shape = grad.new_empty((samples, *pixels, groups * channels)).permute(0, 3, 1, 2)
+        dx = torch.ops.aten.max_pool2d_with_indices_backward(
+            merged(grad), shape, ctx.size, ctx.size, (0, 0), (1, 1), False, merged(winner)
+        )
+        return apart(dx, groups), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, size: Pair) -> Any:
-        flat = _front(info, in_dims[0], x).flatten(0, 1)
-        found = _Most.apply(flat, size)  # type: ignore[no-untyped-call]
+        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        found = _Most.apply(x.flatten(0, 1), size)  # type: ignore[no-untyped-call]
         return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
 
 
-def _front(info: Any, dim: int | None, x: Tensor) -> Tensor:
-    return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
-def _pixels(x: Tensor, size: Pair) -> list[Tensor]:
-    """Return the first pixel of all windows, the second of all, and so on."""
+def _most(x: Tensor, size: Pair) -> Tensor:
+    """Compare the pixels of windows in turn: this is what the compiler fuses with the rest."""
     (high, wide), (height, width) = size, (x.shape[-2] // size[0], x.shape[-1] // size[1])
-    return [
+    most, *others = (
         x[..., i : height * high : high, j : width * wide : wide]
         for i in range(high)
         for j in range(wide)
-    ]
+    )
+    for pixel in others:
+        # A number that is none must not vanish: a run that diverges has to show it.
+        most = torch.where((pixel > most) | pixel.isnan(), pixel, most)
+    return most
 
 
 def _pair(value: Any) -> Pair:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from digrad.errors import ParameterError, message
+from digrad.problems import evaluation
 from digrad.problems.evaluation import Evaluation, Loss, Pairs, Samples, stacked
 from digrad.problems.rows import Rows
 from digrad.sampling import Sampler
@@ -84,11 +85,16 @@ class ModuleProblem:
         self._rows = Rows.of(own, inputs)
         self.dim = self._rows.dim
         classes = not self._training.targets.is_floating_point()
-        self._evaluation = Evaluation(self._rows, loss, self._ready, classes)
+        each = self._rows.kept(inputs)  # numbers of a forward pass
+        points, at_once = 1, evaluation.AT_ONCE
+        if inputs.is_cuda:
+            points = evaluation.POINTS
+            at_once = max(at_once, evaluation.NUMBERS * self.batch // each)
+        self._evaluation = Evaluation(self._rows, loss, self._ready, classes, points, at_once)
         self._evaluation.check(self._training, "training")
         if self._testing:
             self._evaluation.check(self._testing, "test")
-        self._group = max(1, MOST_NUMBERS // self._rows.kept(inputs))
+        self._group = max(1, MOST_NUMBERS // each)
 
     def start(self) -> Tensor:
         """Return the module's own parameters as a row."""

@@ -52,6 +52,11 @@ class Rows:
         return cls(plain, training, words)
 
     @cached_property
+    def many(self) -> nn.Module:
+        """The training module without dropout, to evaluate many rows at once."""
+        return deepcopy(self.training).eval()
+
+    @cached_property
     def shapes(self) -> dict[str, torch.Size]:
         """The parameters in the order in which they lie in a row; a shared one lies there once."""
         return {name: p.shape for name, p in self.plain.named_parameters() if p.requires_grad}

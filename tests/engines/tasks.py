@@ -156,6 +156,26 @@ def verbs(rank: int, world: int, n: int, shape: list[int], blocks: Any = None) -
         return [float(difference.abs().max()) for difference in found]
 
 
+def rooms(rank: int, world: int, memory: bool) -> list[Any]:
+    """Rows that were computed where they leave from, or were meant to: with and without copies."""
+    net, dim = build("exponential", world), 5000
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((world, dim)))
+    options = {"dtype": torch.float64, "timeout": 30, "shared_memory": memory}
+    with Processes(net, **options) as engine, Processes(net, blocks=None, **options) as other:
+        own, found = x[engine.rows], []
+        for _ in range(5):
+            for verb in ("push", "pull"):
+                room = engine.room(own)
+                assert (room is not None) == memory
+                assert engine.room(own[:, :7]) is None  # so small that it travels in the message
+                rows = own.clone() if room is None else room.copy_(own)
+                if verb == "push":
+                    engine.room(own)  # asked for and never used
+                same = getattr(engine, verb)(rows) - getattr(other, verb)(own)
+                found.append(float(same.abs().max()))
+        return found
+
+
 def rounded(rank: int, world: int, n: int, kind: str, **options: Any) -> dict[str, Tensor]:
     """The results of a push and a pull with short messages, of all nodes, and bytes."""
     net, short = lopsided(n), getattr(torch, kind)

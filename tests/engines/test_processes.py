@@ -107,6 +107,11 @@ def test_shared_memory_is_used_again() -> None:
         assert after < 20  # a rank may be ahead of others by a few
 
 
+@pytest.mark.parametrize("memory", [False, True])
+def test_rows_computed_where_they_leave_from(memory: bool) -> None:
+    assert run("rooms", 2, memory=memory) == [[0.0] * 10] * 2
+
+
 def test_more_early_rows_than_a_socket_holds() -> None:
     assert max(run("crowded", 2, exchanges=600)) < 1e-3
 

@@ -14,7 +14,7 @@ import torch
 from digrad.engines import doorbells, segments
 from digrad.engines.doorbells import Bell, Listener, call
 from digrad.engines.memory import RECYCLED, Pool, Results, rounded
-from digrad.engines.segments import Memory, SharedMemoryError, Views, make_arena, open_arena
+from digrad.engines.segments import Memory, SharedMemoryError, Slot, Views, make_arena, open_arena
 
 linux = pytest.mark.skipif(not doorbells.available(), reason="no anonymous shared memory")
 
@@ -61,16 +61,22 @@ def test_sizes_are_rounded_up() -> None:
     assert [rounded(size) for size in (0, 1, 4096, 4097, 10_000)] == [4096, 4096, 4096, 8192, 16384]
 
 
+def lent(memory: Memory, size: int, readers: list[int], *, early: bool) -> Slot:
+    slot = memory.take(size)
+    memory.lend(slot, readers, early=early)
+    return slot
+
+
 @linux
 def test_slots_come_back_when_all_have_read() -> None:
     memory = Memory()
-    slot = memory.take(5000, [1, 2], early=False)
+    slot = lent(memory, 5000, [1, 2], early=False)
     memory.read(slot.number, 1)
-    assert memory.take(5000, [1], early=False) is not slot
+    assert lent(memory, 5000, [1], early=False) is not slot
     memory.read(slot.number, 2)
     assert memory.has_free(5000)
     assert not memory.has_free(50_000)
-    assert memory.take(8000, [3], early=True) is slot
+    assert lent(memory, 8000, [3], early=True) is slot
     assert list(memory.busy) == [1]  # early ones do not count
     memory.close()
 
@@ -78,14 +84,14 @@ def test_slots_come_back_when_all_have_read() -> None:
 @linux
 def test_slots_do_not_overlap_and_need_few_files() -> None:
     memory = Memory()
-    slots = [memory.take(size, [1], early=True) for size in [4096, 9000, 1 << 20] * 40]
+    slots = [lent(memory, size, [1], early=True) for size in [4096, 9000, 1 << 20] * 40]
     ends: dict[int, int] = {}
     for slot in slots:
         assert slot.offset >= ends.get(slot.arena.number, 0)
         assert slot.offset + slot.size <= len(slot.arena.memory)
         ends[slot.arena.number] = slot.offset + slot.size
     assert len(ends) <= 2
-    big = memory.take(segments.ARENA * 2, [1], early=True)
+    big = memory.take(segments.ARENA * 2)
     assert len(big.arena.memory) == segments.ARENA * 2
     memory.close()
 
@@ -97,7 +103,7 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(SharedMemoryError, match="4096 more bytes of shared memory cannot be had"):
-        Memory().take(100, [1], early=False)
+        Memory().take(100)
 
 
 @linux

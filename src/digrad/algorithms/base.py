@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import Flag, auto
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor
 
 S = TypeVar("S")
@@ -47,17 +48,45 @@ class Needs(Flag):
     TREES = auto()  # zero-one weights on two spanning trees with a common root
 
 
-def adapt_then_combine(mix: Mix, rows: Tensor, change: Tensor) -> Tensor:
-    """W(X + D): every node changes its row, then sends it."""
-    return mix(rows + change)
+@runtime_checkable
+class Roomy(Protocol):
+    """A mixer that would like rows to be computed where it sends them from."""
+
+    def room(self, like: Tensor, /) -> Tensor | None:
+        """Return memory of that shape, for rows that the next verb is handed; none if any will do.
+
+        Nobody may look at it after that verb.
+        """
+        ...
 
 
-def combine_then_adapt(mix: Mix, rows: Tensor, change: Tensor) -> Tensor:
-    """WX + D: every node sends its row as it is, so the change may come later."""
-    return mix(rows) + change
+def plus(mix: Mix | None, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+    """X + αD, to be handed to a mix; without one, to be kept.
+
+    One pass over memory where α is a number, as it is outside of sweeps.
+    """
+    if isinstance(scale, Tensor):
+        return rows + scale * change
+    engine = getattr(mix, "__self__", None)  # whose verb it is
+    out = engine.room(rows) if isinstance(engine, Roomy) else None
+    return torch.add(rows, change, alpha=scale, out=out)
 
 
-FORMS: dict[str, Callable[[Mix, Tensor, Tensor], Tensor]] = {
+def adapt_then_combine(
+    mix: Mix, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0
+) -> Tensor:
+    """W(X + αD): every node changes its row, then sends it."""
+    return mix(plus(mix, rows, change, scale))
+
+
+def combine_then_adapt(
+    mix: Mix, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0
+) -> Tensor:
+    """WX + αD: every node sends its row as it is, so the change may come later."""
+    return plus(None, mix(rows), change, scale)
+
+
+FORMS: dict[str, Callable[..., Tensor]] = {
     "atc": adapt_then_combine,
     "cta": combine_then_adapt,
 }

@@ -102,7 +102,7 @@ class DSGD(_Family):
         return ModelState(x)
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
-        return ModelState(FORMS[self.form](net.pull, s.x, -lr * g))
+        return ModelState(FORMS[self.form](net.pull, s.x, g, -lr))
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving((self.form, "pull", s.x))

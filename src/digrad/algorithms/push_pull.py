@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
+from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving, plus
 from digrad.errors import lookup
 
 
@@ -25,7 +25,9 @@ def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Fo
     """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
     if y is None or last is None:
         return g
-    return FORMS[form](mix, y, g - last)
+    if form == "atc":
+        return mix(plus(mix, y, g).sub_(last))  # in place: it is ours, and still in the cache
+    return (mix(y) + g).sub_(last)
 
 
 class _Family:
@@ -56,7 +58,7 @@ class _Family:
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
         x_form, y_form = self.forms
         y = tracked(s.y, s.g, g, net.push, y_form)
-        return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
+        return TrackingState(FORMS[x_form](net.pull, s.x, y, -lr), y, g)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
@@ -232,7 +234,7 @@ class DSGT(_Family):
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
         x_form, y_form = self.forms
         y = tracked(s.y, s.g, g, net.pull, y_form)
-        return TrackingState(FORMS[x_form](net.pull, s.x, -lr * y), y, g)
+        return TrackingState(FORMS[x_form](net.pull, s.x, y, -lr), y, g)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms

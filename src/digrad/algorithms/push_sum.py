@@ -130,7 +130,7 @@ class _Tracked(_Family):
     def _step(self, s: DigingState, g: Tensor, push: Mix, lr: float | Tensor) -> DigingState:
         u_form, y_form = self.forms
         y = tracked(s.y, s.g, g, push, y_form)
-        return DigingState(FORMS[u_form](push, s.u, -lr * y), push(s.v), y, g)
+        return DigingState(FORMS[u_form](push, s.u, y, -lr), push(s.v), y, g)
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms

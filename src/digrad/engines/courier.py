@@ -85,7 +85,7 @@ class MixedCourier:
 
     def __init__(self, wire: WireCourier, shared: SharedCourier, routes: Iterable[Route]) -> None:
         self._wire, self._shared = wire, shared
-        self._all_near = all(
+        self.all_near = all(
             all(arrival.peer in shared.writers for arrival in route.arrivals)
             and all(shared.readers.keys() >= set(packet.peers) for packet in route.packets)
             for route in routes
@@ -102,7 +102,7 @@ class MixedCourier:
     ) -> tuple[list[Going], list[Coming]]:
         """Start sending and receiving, each rank its way."""
         readers, writers = self._shared.readers, self._shared.writers
-        if self._all_near:
+        if self.all_near:
             return self._shared.post(outgoing, incoming, dtype, tag, early=early)
         far = [(tuple(p for p in peers if p not in readers), rows) for peers, rows in outgoing]
         near = [(tuple(p for p in peers if p in readers), rows) for peers, rows in outgoing]

@@ -17,6 +17,11 @@ CHUNK_BYTES = 1 << 24  # of one message: bounds the buffers; smaller ones cost m
 WINDOW = 2  # chunks whose sending need not be over when the next but one is added up
 
 
+def in_one_chunk(rows: Tensor) -> bool:
+    """Whether rows of one node per rank travel as a whole."""
+    return rows.numel() * rows.element_size() <= CHUNK_BYTES
+
+
 class Going(Protocol):
     """Rows on their way out; they must stay as they are until it has been waited for."""
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections import defaultdict
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -17,6 +18,16 @@ IDLE = 4  # results kept though nobody holds them
 def rounded(size: int) -> int:
     """Return the next power of two, so that buffers of nearly one size are interchangeable."""
     return max(SMALLEST, 1 << max(0, size - 1).bit_length())
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed, up to about 60 MB, for the next to ask for memory.
+
+    By default glibc hands large blocks back to the system at once. How large depends on what it
+    has seen freed so far, up to 32 MB; so this is all it takes.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)
 
 
 class Pool:

@@ -17,9 +17,9 @@ import digrad
 from digrad.engines.agreement import compare, fingerprint, meet
 from digrad.engines.assembly import Assembly
 from digrad.engines.courier import MixedCourier, WireCourier
-from digrad.engines.exchange import Exchange, Mixing
+from digrad.engines.exchange import Exchange, Mixing, in_one_chunk
 from digrad.engines.faults import Board, Notice, StoreError
-from digrad.engines.memory import Results
+from digrad.engines.memory import Results, keep_freed_memory
 from digrad.engines.neighbours import meet_neighbours
 from digrad.engines.routes import bounds_of, route
 from digrad.engines.wire import wire_for
@@ -91,6 +91,7 @@ class Processes:
         self._device, self._dtype = torch.device(device), dtype
         self._message_dtype = message_dtype or dtype
         self._store, self._tag = _own_store(group, store)
+        keep_freed_memory()
         hello = {
             "digrad": digrad.__version__,
             "torch": torch.__version__,
@@ -125,6 +126,10 @@ class Processes:
         wanted = shared_memory if wire.needs_host_memory else False
         self._near = meet_neighbours(wire, self._store, self.rank, routes, wanted)
         self._courier = MixedCourier(far, self._near, routes) if self._near else far
+        # Rows that leave whole, as they are and through memory alone need not be copied there.
+        whole = all(len(m.packets) == 1 and m.packets[0][1] is None for m in self._mixing.values())
+        direct = isinstance(self._courier, MixedCourier) and self._courier.all_near
+        self._direct = whole and direct and self._message_dtype == self._dtype
 
     def pull(self, rows: Tensor, /) -> Tensor:
         """R X."""
@@ -133,6 +138,11 @@ class Processes:
     def push(self, rows: Tensor, /) -> Tensor:
         """C X."""
         return self._mix("push", rows)
+
+    def room(self, like: Tensor, /) -> Tensor | None:
+        """Return shared memory, from which rows leave without being copied, where that is."""
+        near = self._near if self._direct and in_one_chunk(like) else None
+        return None if near is None else near.room(tuple(like.shape), like.dtype)
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Start sending rows now; the next call of the verb with this very tensor ends it.

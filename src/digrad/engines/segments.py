@@ -88,15 +88,17 @@ class Memory:
         """Whether a slot of that many bytes lies ready."""
         return bool(self._free[rounded(size)])
 
-    def take(self, size: int, readers: Iterable[int], *, early: bool) -> Slot:
-        """Return a slot of at least that many bytes for some ranks to read."""
+    def take(self, size: int) -> Slot:
+        """Return a slot of at least that many bytes."""
         size = rounded(size)
         free = self._free[size]
-        slot = free.pop() if free else self._new(size)
+        return free.pop() if free else self._new(size)
+
+    def lend(self, slot: Slot, readers: Iterable[int], *, early: bool) -> None:
+        """Let some ranks read a slot."""
         slot.readers = set(readers)
         if not early:
             self.busy[slot.number] = slot
-        return slot
 
     def _new(self, size: int) -> Slot:
         arena = self._arenas[-1] if self._arenas else None

@@ -7,13 +7,15 @@ their memory can be used again.
 import struct
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
 from digrad.engines.doorbells import Bell
 from digrad.engines.exchange import Coming, Going
-from digrad.engines.segments import Memory, Views, open_arena
+from digrad.engines.memory import rounded
+from digrad.engines.segments import Memory, Slot, Views, open_arena
 from digrad.engines.wire import Wire
 
 INLINE = 2048  # bytes up to which rows travel in the message itself
@@ -67,6 +69,7 @@ class SharedCourier:
         self.readers, self.writers = dict(readers), dict(writers)
         self._bells = [*self.readers.values(), *self.writers.values()]
         self._arenas: dict[tuple[int, int], Tensor] = {}
+        self._reserved: tuple[Slot, Tensor] | None = None  # where rows are being computed
         # By rank and tag: slot, arena, offset, bytes.
         self._came: defaultdict[tuple[int, int], deque[tuple[int, Tensor, int, int]]] = defaultdict(
             deque
@@ -107,10 +110,14 @@ class SharedCourier:
         tag: int,
         early: bool,
     ) -> None:
-        self._make_room(size, early)
-        slot = self.memory.take(size, peers, early=early)
+        if self._reserved is not None and self._reserved[1] is rows:
+            slot, self._reserved = self._reserved[0], None
+        else:
+            self._make_room(size, early)
+            slot = self.memory.take(size)
+            self._view(slot, size, dtype, tuple(rows.shape)).copy_(rows)
+        self.memory.lend(slot, peers, early=early)
         arena = slot.arena
-        self.views.get(arena.memory, slot.offset, size, dtype, tuple(rows.shape)).copy_(rows)
         text = _ARRIVED.pack(tag, slot.number, arena.number, slot.offset, size)
         for peer in peers:
             if peer in arena.known:
@@ -118,6 +125,21 @@ class SharedCourier:
             else:
                 self._ring(peer, text, arena.handle)
                 arena.known.add(peer)
+
+    def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """Return memory of a slot: rows that lie in it when they are posted are not copied."""
+        size = prod(shape) * dtype.itemsize
+        if size <= INLINE:
+            return None
+        if self._reserved is None or self._reserved[0].size != rounded(size):
+            self._make_room(size, early=False)
+            self._reserved = (self.memory.take(size), torch.empty(0))
+        slot = self._reserved[0]
+        self._reserved = (slot, self._view(slot, size, dtype, shape))
+        return self._reserved[1]
+
+    def _view(self, slot: Slot, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        return self.views.get(slot.arena.memory, slot.offset, size, dtype, shape)
 
     def _make_room(self, size: int, early: bool) -> None:
         """Take note of what was read; wait if too much was not."""
@@ -194,3 +216,4 @@ class SharedCourier:
         self.memory.close()
         self._arenas.clear()
         self._came.clear()
+        self._reserved = None

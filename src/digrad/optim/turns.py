@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from digrad.algorithms.base import Verb
+from digrad.algorithms.base import Roomy, Verb
 from digrad.engines.processes import Sent
 
 
@@ -78,6 +78,10 @@ class Turns:
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
         return self._mix("mean", rows)
+
+    def room(self, like: Tensor, /) -> Tensor | None:
+        """Return memory from which rows leave without being copied, if the engine has it."""
+        return self.engine.room(like) if isinstance(self.engine, Roomy) else None
 
     def _mix(self, verb: Literal["pull", "push", "mean"], rows: Tensor) -> Tensor:
         call, self._call = self._call, self._call + 1

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
 from digrad.errors import DigradError
+from digrad.models import CNN, MLP, ResNet
 from digrad.networks import exponential, weigh
 from digrad.problems import Compiled, KnownOptimum, Measured, ModuleProblem, Problem, modules
 from digrad.run import Recursion, Trials
@@ -66,6 +67,10 @@ def points(problem: ModuleProblem, *shape: int, seed: int = 7) -> Tensor:
 
 def flat(tensors: Iterator[Tensor] | tuple[Tensor, ...]) -> Tensor:
     return torch.cat([t.flatten() for t in tensors])
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.manual_seed(seed), dtype=torch.float64)
 
 
 def plain_gradient(module: nn.Module, row: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -121,6 +126,45 @@ def test_gradients_are_those_of_a_loop_over_nodes(batch: int) -> None:
             k = sample[trial, node]
             wanted = plain_gradient(module, x[trial, node], inputs[k], targets[k])
             torch.testing.assert_close(got[trial, node], wanted, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CNN((3, 16, 16), dropout=0.0),
+        MLP((3, 16, 16)),
+        ResNet((3, 16, 16)),
+        nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.InstanceNorm2d(4), nn.Flatten(), nn.LazyLinear(3)),
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.PixelShuffle(2), nn.Flatten(), nn.LazyLinear(3)),
+        nn.Sequential(nn.Conv2d(3, 4, 5), nn.MaxPool2d(2), nn.GroupNorm(2, 4), nn.Flatten()),
+        nn.Sequential(nn.Conv2d(3, 4, 5), nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(2))
+        + nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten()),
+    ],
+    ids=[
+        "cnn",
+        "mlp",
+        "resnet",
+        "instance norm",
+        "shuffle",
+        "pooled, group norm",
+        "upsample, batch norm",
+    ],
+)
+def test_gradients_of_many_models(model: nn.Module) -> None:
+    """Also of those with layers that ask how their inputs lie in memory."""
+    torch.manual_seed(1)
+    model.to(torch.float64)(torch.zeros(2, 3, 16, 16, dtype=torch.float64))  # lazy ones begin
+    data = [(normal(5, 3, 16, 16, seed=k), torch.arange(5) % 3) for k in range(3)]
+    problem = ModuleProblem(model, data, batch=3, dtype=torch.float64)
+    x = problem.start() + 0.01 * normal(2, 3, problem.dim)
+    sample = problem.sample(Sampler(SEEDS, torch.arange(3)), range(1))[0]
+    got = problem.gradient(x, sample, slice(0, 3))
+    inputs, targets = (torch.cat(part) for part in zip(*data, strict=True))
+    for trial in range(2):
+        for node in range(3):
+            k = sample[trial, node]
+            wanted = plain_gradient(model.train(), x[trial, node], inputs[k], targets[k])
+            torch.testing.assert_close(got[trial, node], wanted, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5])

@@ -16,7 +16,11 @@ from digrad.problems.convolution import convolve
 from digrad.run import Recursion, Trials
 from digrad.sampling import Sampler
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"),
+    # The compiler's own imports warn that parts of PyTorch are deprecated; it also advises TF32.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+]
 
 SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, dilation
     (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (1, 1)),

@@ -24,6 +24,8 @@ Pair = tuple[int, int]
 class Conv2d(nn.Conv2d):
     """Convolution by ``digrad.problems.convolution``."""
 
+    packed = False  # whether results lie in memory as usual: some layers ask, and vmap cannot tell
+
     @staticmethod
     def fits(layer: nn.Conv2d) -> bool:
         """Whether a layer can be computed so."""
@@ -38,11 +40,13 @@ class Conv2d(nn.Conv2d):
         bias = None if self.bias is None else self.bias.unsqueeze(0)
         window = _pair(self.stride), _pair(self.dilation)
         out: Tensor = convolve(x.unsqueeze(0), self.weight.unsqueeze(0), bias, *window)
-        return out.squeeze(0)
+        return out.squeeze(0).contiguous() if self.packed else out.squeeze(0)
 
 
 class MaxPool2d(nn.MaxPool2d):
-    """Max-pooling over windows that do not overlap, by comparing their pixels in turn."""
+    """Max-pooling over windows that do not overlap."""
+
+    packed = False
 
     @staticmethod
     def fits(layer: nn.MaxPool2d) -> bool:
@@ -60,7 +64,7 @@ class MaxPool2d(nn.MaxPool2d):
         if torch.compiler.is_compiling():
             return _most(x, size)
         most: Tensor = _Most.apply(x.unsqueeze(0), size)[0]  # type: ignore[no-untyped-call]
-        return most.squeeze(0)
+        return most.squeeze(0).contiguous() if self.packed else most.squeeze(0)
 
 
 class Dropout(nn.Module):

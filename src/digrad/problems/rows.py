@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from digrad.errors import ParameterError, message
 from digrad.problems.layers import Conv2d, Dropout, MaxPool2d
@@ -49,7 +49,22 @@ class Rows:
             _refuse_changing_buffers(training, inputs)
             words = _words(training, inputs)
             _refuse_randomness(training, inputs)
-        return cls(plain, training, words)
+        made = cls(plain, training, words)
+        if not made._many_at_once(inputs):
+            for layer in training.modules():
+                if isinstance(layer, Conv2d | MaxPool2d):
+                    layer.packed = True
+        return made
+
+    def _many_at_once(self, inputs: Tensor) -> bool:
+        """Say whether two rows can be taken together with results that lie as they come."""
+        rows = self.start().expand(2, -1)
+        try:
+            with torch.no_grad():
+                vmap(lambda row: functional_call(self.training, self.named(row), (inputs,)))(rows)
+        except RuntimeError:
+            return False
+        return True
 
     @cached_property
     def many(self) -> nn.Module:

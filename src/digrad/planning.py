@@ -227,7 +227,7 @@ def _pace(
         # A recording takes a second and saves more of them in a thousand steps, of a module
         # in a hundred.
         jobs = len(experiment.networks) * len(experiment.algorithms)
-        saved = jobs * steps * (8e-5 + 1e-6 * trials * problem.nodes)
+        saved = jobs * steps * (9e-5 + 2e-7 * trials * problem.nodes)
         return steps > (100 if compiles else 1000), compiles and saved > MODULE_SECONDS
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
     # A module's operations are large enough as they are.

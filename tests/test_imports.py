@@ -38,7 +38,16 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "digrad.schedules": ("torch", "numpy", "digrad.networks", "digrad.run", "digrad.experiment"),
     "digrad.run": ("digrad.engines", "digrad.networks", "digrad.experiment", "digrad.runner"),
     "digrad.experiment": ("torch", "numpy", "digrad.run", "digrad.runner", "digrad.cli"),
-    "digrad.runner": ("digrad.cli", "digrad.figures", "digrad.trace"),
+    "digrad.runner": (
+        *("digrad.cli", "digrad.figures", "digrad.trace", "digrad.optim", "torch.distributed"),
+        *("digrad.training.train", "digrad.training.ranks", "digrad.training.joining"),
+    ),
+    "digrad.training.launches": ("torch", "digrad.run", "digrad.runner", "digrad.engines"),
+    "digrad.training": ("digrad.cli", "digrad.figures", "digrad.report", "digrad.reproduction"),
+    "digrad.optim": (
+        *("digrad.run", "digrad.runner", "digrad.experiment", "digrad.training"),
+        *("digrad.cli", "digrad.figures"),
+    ),
     "digrad.analysis": ("torch", "digrad.algorithms", "digrad.run", "digrad.cli"),
 }
 

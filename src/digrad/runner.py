@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.experiment import Experiment
-from digrad.launches import Launch
 from digrad.metrics import METRICS
 from digrad.planning import Job, Plan, plan, resolved
 from digrad.run import Moment
 from digrad.store import JobFile, RunFolder
+from digrad.training.launches import Launch
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
 THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay

@@ -12,12 +12,13 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 
-from digrad import runner, training
+from digrad import runner
 from digrad.errors import DigradError
 from digrad.experiment import parse_experiment
 from digrad.metrics import Gauge
 from digrad.planning import Job, Plan
 from digrad.run import Moment
+from digrad.training import train as training
 
 
 def train(

@@ -35,7 +35,8 @@ KILLER = """
 import os, signal, socket, sys, time
 from pathlib import Path
 import torch._dynamo
-from digrad import cli, joining, ranks, runner, training
+from digrad import cli, runner
+from digrad.training import joining, ranks, train
 runner.CHECKPOINT_SECONDS = -1.0
 file, out, log, world = *sys.argv[1:4], int(sys.argv[4])
 

@@ -12,11 +12,11 @@ from digrad import runner
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.errors import ParameterError
 from digrad.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.joining import INTERFACES, joined, stay_on_this_machine
-from digrad.launches import Launch, launcher
 from digrad.metrics import METRICS
 from digrad.store import COLUMNS, RunFolderError, to_table, toml_text
 from digrad.trace import Trace
+from digrad.training.joining import INTERFACES, joined, stay_on_this_machine
+from digrad.training.launches import Launch, launcher
 from engines.ranks import pool
 from test_runner import content, rows
 

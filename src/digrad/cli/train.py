@@ -36,7 +36,7 @@ def train(
 
     Example: torchrun --standalone --nproc-per-node 4 -m digrad train experiment.toml
     """
-    from digrad.joining import joined
+    from digrad.training.joining import joined
 
     short = lookup({name: name for name in DTYPES}, message_dtype, "dtype") if message_dtype else ""
     options = {"resume": resume, "timeout": timeout, "tensorboard": tensorboard}
@@ -49,8 +49,8 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
     from torch import distributed
 
     from digrad.engines.agreement import DisagreementError
-    from digrad.ranks import SharedError
-    from digrad.training import train as go
+    from digrad.training.ranks import SharedError
+    from digrad.training.train import train as go
 
     rank = distributed.get_rank()
     dtype = getattr(torch, short) if short else None

@@ -20,13 +20,13 @@ from torch import Tensor
 from digrad.engines.processes import Processes
 from digrad.engines.routes import bounds_of
 from digrad.experiment import Experiment, load_experiment, parse_experiment, to_table
-from digrad.launches import Launch, launcher
 from digrad.metrics import Gauge
 from digrad.planning import Job, Plan, plan, resolved
-from digrad.ranks import Council, Ranks
 from digrad.runner import Progress, carry_out
-from digrad.scalars import Scalars
 from digrad.store import RunFolder
+from digrad.training.launches import Launch, launcher
+from digrad.training.ranks import Council, Ranks
+from digrad.training.scalars import Scalars
 
 
 class Clocked(Processes):

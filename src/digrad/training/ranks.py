@@ -20,8 +20,8 @@ from digrad.errors import DigradError, ParameterError, message
 from digrad.planning import Job
 from digrad.run import Moment
 from digrad.runner import Numbers
-from digrad.scalars import Scalars
 from digrad.store import JobFile, RunFolder
+from digrad.training.scalars import Scalars
 
 T = TypeVar("T")
 _made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # councils, per process group

@@ -1,0 +1,1 @@
+"""Experiments on real processes, which torchrun starts: the nodes of a run spread over ranks."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +20,7 @@ from digrad.writing import write_whole
 NAMES = ("run", "network", "algorithm")
 HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
 STEPS = ("by_mean", "by_median")
+ACROSS = 5  # metrics side by side
 
 
 class Spread(NamedTuple):
@@ -116,11 +117,28 @@ def _whole(step: float) -> float:
 
 
 def render(rows: Sequence[Row]) -> RenderableType:
-    """Lay rows out for a terminal, without the run if all are of one, or divergence if none."""
-    out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
+    """Lay rows out for a terminal: many metrics make several tables, one below the other."""
+    heads = [name for name in _shown(rows) if name in (*Key._fields, "seeds", "diverged")]
+    values = [name for name in _shown(rows) if name not in heads]
+    parts = [values[k : k + ACROSS] for k in range(0, len(values), ACROSS)] or [[]]
+    tables = [_table(rows, [*heads, *part]) for part in parts]
+    return Group(*[part for table in tables for part in (Text(), table)][1:])
+
+
+def one_table(rows: Sequence[Row]) -> Table:
+    """Lay rows out side by side, however wide that is."""
+    return _table(rows, _shown(rows))
+
+
+def _shown(rows: Sequence[Row]) -> list[str]:
+    """Return the columns: no run if all rows are of one, no divergence if there is none."""
     shown = {"run": len({row["run"] for row in rows}) > 1}
     shown |= {"diverged": any(row["diverged"] for row in rows)}
-    names = [name for name in (rows[0] if rows else {}) if shown.get(name, True)]
+    return [name for name in (rows[0] if rows else {}) if shown.get(name, True)]
+
+
+def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
     for name in names:
         side: Literal["left", "right"] = "left" if name in NAMES else "right"
         out.add_column(HEADS.get(name, name.replace("_", " ")), justify=side, overflow="fold")

@@ -7,7 +7,7 @@ import pytest
 from digrad import writing
 from digrad.errors import DigradError
 from digrad.printing import plain
-from digrad.tables import Spread, final_values, render, steps_to, to_csv
+from digrad.tables import Spread, final_values, one_table, render, steps_to, to_csv
 from digrad.trace import Trace
 
 HEADER = (
@@ -208,3 +208,19 @@ def test_a_folder_that_is_a_file_is_refused(trace, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DigradError, match="hint: choose a folder"):
         to_csv(final_values(trace), tmp_path / "file" / "t.csv")
+
+
+def test_many_metrics_make_several_tables() -> None:
+    key = {"run": "a", "network": "ring", "algorithm": "S-PP", "step_size": 0.1}
+    row = {**key, "seeds": 1, "diverged": 0, **{f"metric_{k}": float(k) for k in range(7)}}
+    lines = plain(render([row]), width=160).splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["network", "algorithm"],
+        ["ring", "S-PP"],
+        [],
+        ["network", "algorithm"],
+        ["ring", "S-PP"],
+    ]
+    assert "metric 4" in lines[0]
+    assert "metric 5" in lines[3]
+    assert "metric 6" in plain(one_table([row]), width=300).splitlines()[0]

@@ -48,6 +48,7 @@ def reproduce(
         typer.Argument(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
             "speedup or practice.",
+            metavar="networks|logistic|mnist|robustness|speedup|practice",
             autocompletion=completion.figures,
         ),
     ],

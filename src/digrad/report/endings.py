@@ -7,14 +7,14 @@ from typing import Any
 
 from digrad.report.curves import fallen
 from digrad.report.markup import to_html
-from digrad.tables import Row, Spread, final_values, render
+from digrad.tables import Row, Spread, final_values, one_table
 from digrad.trace import GROWING, METRICS, Key, Trace
 
 
 def endings(trace: Trace) -> str:
     """Return the table, the best values bold, and a line for each curve with diverged trials."""
     rows = final_values(trace)
-    laid_out: Any = render(rows)
+    laid_out = one_table(rows)
     heads = [str(column.header) for column in laid_out.columns]
     best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(rows)}
     body = to_html(laid_out, best)

@@ -71,7 +71,7 @@ def test_a_host_whose_cable_is_pulled(tmp_path: Path) -> None:
     with Hosts(COUNT) as hosts:
         launched = [launch(hosts, k, *words) for k in range(COUNT)]
         try:
-            end = time.monotonic() + 120
+            end = time.monotonic() + 300  # a loaded machine is slow
             while not (out / "metrics.csv").exists() or len(rows(out)) < 3:
                 assert time.monotonic() < end, "it does not get on"
                 time.sleep(0.1)

@@ -56,6 +56,7 @@ def main() -> None:
         loss, accuracy = (judged / nodes).tolist()
         print(f"{nodes} nodes, {opt.t} steps: loss {loss:.4f}, accuracy {accuracy:.3f}")
     opt.close()
+    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
     dist.destroy_process_group()
 
 

@@ -51,7 +51,8 @@ def main() -> None:
         torch.set_rng_state(extra["dropout"])
 
     batches = NodeSampler(len(own), 16, seed=0, node=node, start=opt.t)
-    loader = iter(DataLoader(own, batch_sampler=batches))
+    # A loader draws from a generator when it starts: not from the one that dropout goes on with.
+    loader = iter(DataLoader(own, batch_sampler=batches, generator=torch.Generator()))
     while opt.t < options.steps:
         inputs, labels = next(loader)
         opt.zero_grad()
@@ -69,6 +70,7 @@ def main() -> None:
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: {right:.1%} of the test images are right")
     opt.close()
+    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
     dist.destroy_process_group()
 
 

@@ -36,7 +36,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--lr", type=float, default=0.1)
     options = parser.parse_args()
-
     dist.init_process_group("gloo")
     node, nodes = dist.get_rank(), dist.get_world_size()
     text = options.text.read_text(encoding="utf-8")
@@ -72,6 +71,7 @@ def main() -> None:
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: loss {float(loss) / nodes:.3f} per character")
     opt.close()
+    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
     dist.destroy_process_group()
 
 

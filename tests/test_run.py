@@ -3,6 +3,7 @@
 import shutil
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from torch import Tensor
 from digrad import run
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
 from digrad.engines.simulator import Simulator
-from digrad.errors import NetworkError
+from digrad.errors import DigradError, NetworkError
 from digrad.networks import Network, build
 from digrad.problems import Logistic, Problem, Quadratic
 from digrad.run import Moment, Recursion, Trials
@@ -229,3 +230,12 @@ def test_compiled_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         assert distance(whole, plain.advance(plain.start(), T)) < tolerance
         assert same_bits(whole, stopping_at(fused, 2, 4, 16, T))
         assert distance(stopping_at(fused, 3, 7, T), whole) < tolerance
+
+
+def test_trials_and_nodes_must_fit() -> None:
+    with pytest.raises(DigradError, match=r"1 seeds and 2 step sizes\n  hint: give every trial"):
+        Trials([0], [0.1, 0.2])
+    problem = Quadratic.generate(nodes=3, dim=2)
+    engine = Simulator((np.full((4, 4), 0.25), np.full((4, 4), 0.25)))  # two matrices will do
+    with pytest.raises(DigradError, match=r"network has 4 nodes, the problem 3\n  hint"):
+        Recursion(PushPull(), engine, problem, Trials([0], [0.1]), lambda t: 1.0)

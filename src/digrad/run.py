@@ -21,6 +21,7 @@ MOST_UNROLLED = 8  # steps compiled into one graph: fewer pay for Python, more f
 class Engine(Mixer, Protocol):
     """A mixer that knows which nodes it holds."""
 
+    n: int  # of the whole network
     rows: slice
     nodes: Tensor
 
@@ -38,6 +39,12 @@ class Trials:
 
     seeds: Sequence[int]
     step_sizes: Sequence[float]
+
+    def __post_init__(self) -> None:
+        """Refuse trials with one but not the other."""
+        if len(self.seeds) != len(self.step_sizes):
+            what = f"{len(self.seeds)} seeds and {len(self.step_sizes)} step sizes"
+            raise ParameterError(message(what, hint="give every trial one of each"))
 
     def __len__(self) -> int:
         """How many there are."""
@@ -63,6 +70,16 @@ class Recursion:
     schedule: Callable[[int], float]
     blocks: bool = False
     compiled: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a problem for another number of nodes."""
+        if self.engine.n != self.problem.nodes:
+            raise ParameterError(
+                message(
+                    f"the network has {self.engine.n} nodes, the problem {self.problem.nodes}",
+                    hint="give every node of the network its own data",
+                )
+            )
 
     def start(self) -> Moment:
         """Return the state before the first step: every row of every trial at the start."""

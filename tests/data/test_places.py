@@ -98,7 +98,7 @@ def test_the_error_says_which_files_belong_where(tmp_path: Path) -> None:
     assert str(cache_folder() / "cifar-10") in first
     assert [file.strip() for file in files] == ["cifar-10-binary.tar.gz"]
     assert "`digrad data fetch cifar-10`" in hint
-    assert "--data-dir or DIGRAD_DATA" in hint
+    assert "DIGRAD_DATA=FOLDER" in hint
 
 
 def test_where_some_files_are_only_the_others_are_named(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Eager:
 
     def __init__(self, engine: Processes, algorithm: Any) -> None:
         self._engine, self._algorithm = engine, algorithm
-        self.rows, self.nodes = engine.rows, engine.nodes
+        self.n, self.rows, self.nodes = engine.n, engine.rows, engine.nodes
 
     def pull(self, rows: Tensor) -> Tensor:
         return self._engine.pull(rows)

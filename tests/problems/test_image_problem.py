@@ -300,7 +300,10 @@ def test_curves_and_tables_of_test_accuracy(tmp_path: Path, command: Callable) -
         first = int(curve.steps[np.argmax(curve.mean >= 0.5)])
         line = next(a for a in text.splitlines()[::-1] if f" {curve.key.algorithm} " in a)
         assert line.split()[-2] == str(first)
-    code, _, err = command("plot", out)  # the gradient on all data is only read on demand
+    code, text, _ = command("plot", out)  # of the loss: the gradient is only read on demand
+    assert code == 0
+    assert "loss.png" in text
+    code, _, err = command("plot", out, "--metric", "gradient_norm")
     assert code == 2
     assert "no trial recorded its gradient_norm" in err
     assert "recorded are: loss" in err

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -258,6 +259,45 @@ def test_loss_and_full_gradient_weigh_nodes_alike() -> None:
         torch.testing.assert_close(loss[k], naive.detach(), **EXACT)
         slope = flat(torch.autograd.grad(naive, list(module.parameters())))
         torch.testing.assert_close(gradient[k], slope, **EXACT)
+
+
+def test_arrays_are_taken_as_they_are() -> None:
+    data = [(np.ones((4, 5), dtype=np.float32), np.arange(4) % 2) for _ in range(2)]
+    assert ModuleProblem(nn.Linear(5, 2), data).sizes.tolist() == [4, 4]
+
+
+def test_numbers_that_are_none_are_no_hits() -> None:
+    data = [(torch.full((4, 5), torch.nan), torch.zeros(4, dtype=torch.long))]
+    problem = ModuleProblem(nn.Linear(5, 2), data)
+    assert problem.measure(problem.start(), problem.start()[None], ["accuracy"])["accuracy"] == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "targets", "options", "said"),
+    [
+        (
+            nn.Linear(6, 2),
+            torch.arange(4) % 2,
+            {},
+            r"does not take inputs \(8, 5\) of torch.float32",
+        ),
+        (
+            nn.Linear(5, 1),
+            torch.randn(4, 1),
+            {},
+            r"one output, \(4, 1\): cross-entropy is 0 then\n",
+        ),
+        (
+            nn.Linear(5, 1),
+            torch.randn(4),
+            {"loss": lambda a, b: (a - b).square().mean()},
+            r"outputs are \(4, 1\), targets \(4,\)\n  hint: give targets the shape",
+        ),
+    ],
+)
+def test_misfits_are_said(module: nn.Module, targets: Tensor, options: Any, said: str) -> None:
+    with pytest.raises(DigradError, match=said):
+        ModuleProblem(module, [(torch.randn(4, 5), targets)], **options)
 
 
 @pytest.mark.parametrize(("together", "at_once"), [(1, 3), (3, 7), (64, 1000), (64, 1)])

@@ -15,7 +15,10 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")]
-Metric = Annotated[str, typer.Option(help="gradient_norm, loss, gap, consensus, accuracy, ...")]
+Metric = Annotated[
+    str,
+    typer.Option(help="gradient_norm, loss, gap, consensus, accuracy ... [default: the first]"),
+]
 
 
 def init(
@@ -60,7 +63,7 @@ def plot(
     out: Annotated[
         Path | None, typer.Option(help="PNG, SVG or PDF [default: DIR/METRIC.png].")
     ] = None,
-    metric: Metric = "gradient_norm",
+    metric: Metric = "",
     x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
@@ -73,11 +76,11 @@ def plot(
     from digrad.figures.curves import draw_curves
     from digrad.trace import Trace
 
+    trace = Trace.read(*folders)
+    metric = metric or default_metric(trace)
     target = out or folders[0] / f"{metric}.png"
     check_figure(target)
-    figure = draw_curves(
-        Trace.read(*folders), metric, x=x, log=False if linear else None, title=title
-    )
+    figure = draw_curves(trace, metric, x=x, log=False if linear else None, title=title)
     show(f"figure: {save_figure(figure, target)}")
     _warn_unfinished(folders)
 
@@ -85,7 +88,7 @@ def plot(
 def table(
     folders: Folders,
     target: Annotated[float | None, typer.Option(help="Also steps to reach this value.")] = None,
-    metric: Metric = "gradient_norm",
+    metric: Metric = "",
     csv: Annotated[Path | None, typer.Option(help="Write the table as CSV too.")] = None,
 ) -> None:
     """Print final values, and steps to reach a target.
@@ -93,6 +96,12 @@ def table(
     Example: digrad table runs/first --target 0.05
     """
     summary(folders, metric, target, csv)
+
+
+def default_metric(trace: Any) -> str:
+    """Return the first metric that was recorded: the gradient norm, where it was."""
+    recorded = list(trace.metrics)
+    return "gradient_norm" if "gradient_norm" in recorded or not recorded else str(recorded[0])
 
 
 def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
@@ -106,7 +115,7 @@ def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
 
 def summary(
     folders: list[Path],
-    metric: str = "gradient_norm",
+    metric: str = "",
     target: float | None = None,
     csv: Path | None = None,
 ) -> None:
@@ -115,6 +124,7 @@ def summary(
     from digrad.trace import Trace
 
     trace = Trace.read(*folders)
+    metric = metric or default_metric(trace)
     rows = final_values(trace)
     show(render(rows), width=160)
     if target is not None:

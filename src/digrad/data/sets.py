@@ -160,7 +160,7 @@ def find_files(name: str, folder: str | Path | None = None) -> Path:
             f"{name}: not all of its files are in {home}; missing are",
             *(f"  {file}" for file in files),
             hint=f"`digrad data fetch {name}{where}` downloads them; or put them there yourself; "
-            f"or say where they are with --data-dir or {VARIABLE}",
+            f"or say where they are: {VARIABLE}=FOLDER, or data_dir in [problem] of an experiment",
         )
     )
 

@@ -87,7 +87,7 @@ class Processes:
         store: Store | None = None,
     ) -> None:
         group = _checked(group)
-        self.rank, self.world, self._n = dist.get_rank(group), dist.get_world_size(group), net.n
+        self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
         self._device, self._dtype = torch.device(device), dtype
         self._message_dtype = message_dtype or dtype
         self._store, self._tag = _own_store(group, store)
@@ -202,8 +202,8 @@ class Processes:
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted, since no link is used."""
-        total = self._weighted(rows, rows.new_ones(self._n), rows.dtype, "mean")
-        return (total / self._n).unsqueeze(-2).expand_as(rows)
+        total = self._weighted(rows, rows.new_ones(self.n), rows.dtype, "mean")
+        return (total / self.n).unsqueeze(-2).expand_as(rows)
 
     def weighted(self, rows: Tensor, weights: Tensor, /) -> Tensor:
         """Return Σᵢ wᵢ xᵢ over all n nodes, on every rank, in float64; not counted."""

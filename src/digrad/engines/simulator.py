@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.networks.network import Network
+from digrad.networks.registry import NetworkLike, as_network
 
 SPARSE_N = 128  # below it a dense product is faster whatever the number of links
 SPARSE_SHARE = 0.05  # of nonzero weights, above which a dense product is faster
@@ -21,11 +21,13 @@ class Simulator:
 
     def __init__(
         self,
-        net: Network,
+        net: NetworkLike,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        net = as_network(net)
+        self.n = net.n
         self.rows = slice(0, net.n)
         self.nodes = torch.arange(net.n, device=device)
         self._pull = Weights(net.R, device, dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from digrad.errors import ParameterError, message
@@ -120,12 +121,19 @@ class Evaluation:
             what += f" {tuple(targets.shape)} of {targets.dtype}: {error}"
             hint = "cross_entropy takes (samples, classes, ...) and whole numbers"
             raise ParameterError(message(what, hint=hint)) from error
+        if self.loss is functional.cross_entropy and outputs.shape[1:2] == (1,):
+            what = f"the module has one output, {tuple(outputs.shape)}: cross-entropy is 0 then"
+            raise ParameterError(message(what, hint="pass loss=torch.nn.functional.mse_loss"))
         mean = alone.mean()
         if together.dim() or not torch.allclose(together, mean, rtol=1e-3, equal_nan=True):
             found = f"of shape {tuple(together.shape)}" if together.dim() else f"{together:.6g}"
             what = f"the loss of {len(inputs)} samples is {found}"
             what += f", the mean of their losses {mean:.6g}"
-            raise ParameterError(message(what, hint='use a loss with reduction="mean"'))
+            hint = 'use a loss with reduction="mean"'
+            if targets.is_floating_point() and targets.shape != outputs.shape:
+                what += f"; outputs are {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+                hint = "give targets the shape of the outputs"
+            raise ParameterError(message(what, hint=hint))
 
     def _outputs(self, points: Tensor, inputs: Tensor) -> Tensor:
         ready, module = self.ready(inputs), self.rows.plain if len(points) == 1 else self.rows.many
@@ -140,7 +148,8 @@ class Evaluation:
         """Return the share of each sample's targets that is hit; NaN if they are no classes."""
         if not self.classifies:
             return torch.full((len(outputs),), torch.nan, device=outputs.device)
-        hits = (outputs.argmax(1) == targets).to(outputs.dtype)
+        # The largest of numbers that are none is the first: no hit.
+        hits = ((outputs.argmax(1) == targets) & outputs.isfinite().all(1)).to(outputs.dtype)
         return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
 
 
@@ -155,7 +164,7 @@ def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:
         made = [[torch.as_tensor(v) for v in column] for column in columns]
         inputs, targets = (torch.stack(c) if c else torch.empty(0) for c in made)
     else:
-        inputs, targets = data
+        inputs, targets = map(torch.as_tensor, data)
     if len(inputs) != len(targets) or not len(targets):
         what = f"{where}: {len(inputs)} inputs, {len(targets)} targets"
         raise ParameterError(message(what, hint="give one or more samples, each with a target"))

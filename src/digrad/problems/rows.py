@@ -46,6 +46,7 @@ class Rows:
                 message("the module has no parameters to train", hint="set requires_grad")
             )
         with torch.random.fork_rng():  # the user's own random numbers stay as they are
+            _refuse_inputs(plain, inputs)
             _refuse_changing_buffers(training, inputs)
             words = _words(training, inputs)
             _refuse_randomness(training, inputs)
@@ -165,6 +166,15 @@ def _words(module: nn.Module, inputs: Tensor) -> dict[str, int]:
         for hook in hooks:
             hook.remove()
     return wanted
+
+
+def _refuse_inputs(module: nn.Module, inputs: Tensor) -> None:
+    try:
+        with torch.no_grad():
+            module(inputs)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}: {error}"
+        raise ParameterError(message(what, hint="the first axis is the batch")) from error
 
 
 def _refuse_changing_buffers(module: nn.Module, inputs: Tensor) -> None:

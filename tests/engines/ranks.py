@@ -198,6 +198,7 @@ def perform(task: str, rank: int, world: int, folder: Path, arguments: dict[str,
         "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )
     try:
+        dist.barrier()  # a task that fails at once must not hang up on ranks still connecting
         return function(rank, world, **arguments)
     finally:
         dist.destroy_process_group()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
+from time import sleep
 from typing import Any, Literal, overload
 
 import torch
@@ -299,6 +300,9 @@ class Decentralized(torch.optim.Optimizer):
         with suppress(PeerError):  # what is still under way is of no use
             self.engine.forget()
         self.engine.close()
+        # A collective's threads may still hold its tensors, and the process aborts if Python ends
+        # before they let go, for which they need it for a moment.
+        sleep(0.02)
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""

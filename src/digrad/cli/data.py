@@ -104,7 +104,8 @@ def split(
         from digrad.figures import save_figure
         from digrad.figures.shares import draw_shares
 
-        title = f"{name}, {how}, n = {nodes}"
+        setting = {"dirichlet": f" (α = {alpha:g})", "k-classes": f" (k = {k})"}.get(how, "")
+        title = f"{name}, {how}{setting}, n = {nodes}"
         drawn = save_figure(draw_shares(counts, images.classes, title=title), figure)
         show(f"figure: {drawn}")
     if csv is not None:

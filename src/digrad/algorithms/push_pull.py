@@ -4,6 +4,7 @@ All of them are X⁺ = R(X - γY) or RX - γY together with Y⁺ = C(Y + G⁺ - 
 from Y⁰ = G⁰. Step t is handed Gᵗ, so it first makes Yᵗ and then Xᵗ⁺¹.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -30,19 +31,20 @@ def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Fo
     return (mix(y) + g).sub_(last)
 
 
-class _Family:
-    """What all of them share; never used by itself."""
+class _Family(ABC):
+    """What all of them share."""
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = True
     memory: ClassVar[int] = 3
     root_weighted: ClassVar[bool] = True
     moves_by_n_pi: ClassVar[bool] = True
+    y_verb: ClassVar[Verb] = "push"  # how trackers travel; models are pulled
 
     @property
+    @abstractmethod
     def forms(self) -> tuple[Form, Form]:
         """How X and Y are mixed."""
-        raise NotImplementedError
 
     @property
     def traffic(self) -> Traffic:
@@ -57,12 +59,12 @@ class _Family:
 
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
         x_form, y_form = self.forms
-        y = tracked(s.y, s.g, g, net.push, y_form)
+        y = tracked(s.y, s.g, g, getattr(net, self.y_verb), y_form)
         return TrackingState(FORMS[x_form](net.pull, s.x, y, -lr), y, g)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
-        return leaving((y_form, "push", s.y), (x_form, "pull", s.x))
+        return leaving((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
 
     def point(self, s: TrackingState) -> Tensor:
         return s.x
@@ -215,6 +217,7 @@ class DSGT(_Family):
     """
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC
+    y_verb: ClassVar[Verb] = "pull"
     root_weighted: ClassVar[bool] = False
     moves_by_n_pi: ClassVar[bool] = False
 
@@ -230,12 +233,3 @@ class DSGT(_Family):
     @property
     def forms(self) -> tuple[Form, Form]:
         return _DSGT_FORMS[self.form]
-
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
-        x_form, y_form = self.forms
-        y = tracked(s.y, s.g, g, net.pull, y_form)
-        return TrackingState(FORMS[x_form](net.pull, s.x, y, -lr), y, g)
-
-    def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
-        x_form, y_form = self.forms
-        return leaving((y_form, "pull", s.y), (x_form, "pull", s.x))

@@ -3,6 +3,7 @@
 The plain mean of the numerators is the answer; it moves by γ times the mean gradient.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import ceil, log
 from typing import ClassVar, NamedTuple
@@ -113,13 +114,13 @@ class GradientPush(_Untracked):
         return PushSumState(net.push(v - lr * g), net.push(w))
 
 
-class _Tracked(_Family):
-    """What Push-DIGing and its forms share; never used by itself."""
+class _Tracked(_Family, ABC):
+    """What Push-DIGing and its forms share."""
 
     @property
+    @abstractmethod
     def forms(self) -> tuple[Form, Form]:
         """How u and Y are mixed."""
-        raise NotImplementedError
 
     def init(self, x: Tensor) -> DigingState:
         return DigingState(x, _ones(x))

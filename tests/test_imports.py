@@ -48,6 +48,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         *("digrad.run", "digrad.runner", "digrad.experiment", "digrad.training"),
         *("digrad.cli", "digrad.figures"),
     ),
+    "digrad.building": ("torch", "digrad.run", "digrad.planning", "digrad.report"),
     "digrad.analysis": ("torch", "digrad.algorithms", "digrad.run", "digrad.cli"),
 }
 

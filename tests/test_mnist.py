@@ -1,6 +1,5 @@
 """Figure 3 and the figure on robustness, on tiny files in the formats of the real ones."""
 
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from digrad.cli import main
 from digrad.experiment import parse_experiment, to_table
 from digrad.figures import save_figure
 from digrad.figures.robustness import draw_robustness
@@ -42,17 +40,6 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
     return write_mnist(tmp_path / "data", train=60, test=10)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["digrad", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return run
 
 
 # The settings.

@@ -10,11 +10,12 @@ import torch
 
 from digrad.algorithms import ALGORITHMS
 from digrad.algorithms.needs import check
+from digrad.building import network_of
 from digrad.engines.simulator import Simulator
 from digrad.errors import DigradError, lookup, message
-from digrad.experiment import AlgorithmSpec, Experiment, ExperimentError, NetworkSpec, arguments
+from digrad.experiment import AlgorithmSpec, Experiment, ExperimentError, arguments
 from digrad.metrics import Gauge
-from digrad.networks import Network, build
+from digrad.networks import Network
 from digrad.problems import PROBLEMS
 from digrad.problems.base import Compiled, Problem
 from digrad.run import Recursion, Trials
@@ -61,7 +62,7 @@ class Plan:
 def plan(experiment: Experiment, device: str = "cpu") -> Plan:
     """Build networks, problem and algorithms; refuse impossible combinations before step 0."""
     target, dtype = _device(device), getattr(torch, experiment.dtype)
-    networks = [(spec, _network(spec)) for spec in experiment.networks]
+    networks = [(spec, network_of(spec)) for spec in experiment.networks]
     sizes = {net.n for _, net in networks}
     if len(sizes) > 1:
         found = ", ".join(f"{spec.label}: {net.n}" for spec, net in networks)
@@ -127,25 +128,6 @@ def _device(name: str) -> torch.device:
             message(f"device {name!r} cannot be used: {error}", hint=hint)
         ) from error
     return device
-
-
-def _network(spec: NetworkSpec) -> Network:
-    if bool(spec.topology) == bool(spec.file):
-        raise ExperimentError(f"networks.{spec.label or '?'} needs either a topology or a file")
-    try:
-        return build(
-            spec.topology or spec.file,
-            spec.n or None,
-            push_file=spec.push_file or None,
-            params={key: _text(value) for key, value in spec.params.items()},
-            seed=None if spec.seed < 0 else spec.seed,
-            weights=spec.weights or None,
-            push_graph=spec.push_graph,  # type: ignore[arg-type]  # looked up by name
-            largest_component=spec.largest_component,
-            undirected=spec.undirected,
-        )
-    except DigradError as error:
-        raise ExperimentError(f"networks.{spec.label}: {error}") from error
 
 
 def _problem(
@@ -232,7 +214,3 @@ def _pace(
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
     # A module's operations are large enough as they are.
     return saved > COMPILE_SECONDS and not compiles, False
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,6 @@
 """Images by name: what is read, how it is shared out, and whole experiments with them."""
 
 import csv
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from digrad import runner
-from digrad.cli import main
 from digrad.data import cifar, read_images
 from digrad.errors import DigradError
 from digrad.experiment import load_experiment
@@ -177,17 +175,6 @@ def written(
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "metrics.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable:
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["digrad", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return run
 
 
 def test_stopped_and_resumed_to_the_same_bytes(

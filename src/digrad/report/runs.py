@@ -9,6 +9,7 @@ from shlex import quote
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, analyze
+from digrad.building import network_of
 from digrad.errors import DigradError
 from digrad.experiment import Experiment, NetworkSpec, load_experiment
 from digrad.printing import LINEAR, report
@@ -19,7 +20,6 @@ from digrad.report.files import folded_table
 from digrad.report.files import pictures as show_pictures
 from digrad.report.markup import chapters, command, fold, to_html
 from digrad.report.page import Page, Section, plot
-from digrad.report.rebuilding import rebuild
 from digrad.theory import Setting
 from digrad.trace import Trace
 
@@ -158,7 +158,7 @@ def _networks(runs: Iterable[Run]) -> list[Section]:
 
 def _network(spec: NetworkSpec, steps: int) -> Section:
     try:
-        net = rebuild(spec)
+        net = network_of(spec)
         rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
         body = network_body(analyze(net, Setting(T=steps), rtol=rtol))
     except DigradError as error:  # its file may have moved; the curves are still worth a page

@@ -1,4 +1,4 @@
-"""The networks of an experiment without the rest of it, which would need PyTorch."""
+"""The networks of an experiment; the rest of it needs PyTorch, this does not."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ from digrad.experiment import ExperimentError, NetworkSpec
 from digrad.networks import Network, build
 
 
-def rebuild(spec: NetworkSpec) -> Network:
+def network_of(spec: NetworkSpec) -> Network:
     """Build the network that an experiment names.
 
     Raises:
         ExperimentError: if it cannot be built, as when its file has moved.
     """
+    if bool(spec.topology) == bool(spec.file):
+        raise ExperimentError(f"networks.{spec.label or '?'} needs either a topology or a file")
     try:
         return build(
             spec.topology or spec.file,

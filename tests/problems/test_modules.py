@@ -266,6 +266,11 @@ def test_arrays_are_taken_as_they_are() -> None:
     assert ModuleProblem(nn.Linear(5, 2), data).sizes.tolist() == [4, 4]
 
 
+def test_short_numbers_round_more() -> None:
+    data = [(normal(9, 5, seed=k), torch.arange(9) % 2) for k in range(2)]
+    assert ModuleProblem(nn.Linear(5, 2), data, dtype=torch.bfloat16).dim == 12
+
+
 def test_numbers_that_are_none_are_no_hits() -> None:
     data = [(torch.full((4, 5), torch.nan), torch.zeros(4, dtype=torch.long))]
     problem = ModuleProblem(nn.Linear(5, 2), data)

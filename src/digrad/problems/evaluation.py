@@ -124,8 +124,8 @@ class Evaluation:
         if self.loss is functional.cross_entropy and outputs.shape[1:2] == (1,):
             what = f"the module has one output, {tuple(outputs.shape)}: cross-entropy is 0 then"
             raise ParameterError(message(what, hint="pass loss=torch.nn.functional.mse_loss"))
-        mean = alone.mean()
-        if together.dim() or not torch.allclose(together, mean, rtol=1e-3, equal_nan=True):
+        mean, rtol = alone.mean(), max(1e-3, 4 * torch.finfo(alone.dtype).eps)
+        if together.dim() or not torch.allclose(together, mean, rtol=rtol, equal_nan=True):
             found = f"of shape {tuple(together.shape)}" if together.dim() else f"{together:.6g}"
             what = f"the loss of {len(inputs)} samples is {found}"
             what += f", the mean of their losses {mean:.6g}"

@@ -240,6 +240,24 @@ def test_interrupted_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("often")
+def test_interrupted_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, which takes several jobs at a time; whatever was recorded of any is kept."""
+    alone = content(runner.run(SMALL, tmp_path / "alone"))
+    monkeypatch.setattr(runner, "_beside", lambda jobs: [jobs])
+    seen: list[tuple[int, int]] = []
+    runner.run(SMALL, tmp_path / "seen", progress=lambda job, t: seen.append((job.index, t)))
+    first, later = [(k, 6) for k in range(4)], [(k, t) for t in (12, 18, 20) for k in range(4)]
+    assert seen == first + later
+    out, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20)
+    assert stops == 4 * 4
+    assert content(out) == alone
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(SMALL, tmp_path / "stopped", progress=_Stop(12))
+    files = [RunFolder(tmp_path / "stopped").job(k) for k in range(4)]
+    assert [file.t for file in files if file] == [12, 6, 6, 6]
+
+
+@pytest.mark.usefixtures("often")
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")

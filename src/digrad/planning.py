@@ -22,6 +22,8 @@ from digrad.run import Recursion, Trials
 from digrad.schedules import SCHEDULES
 from digrad.theory import Setting, constants, gamma_theorem, perron
 
+Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
+
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
@@ -40,7 +42,7 @@ class Job:
     gauge: Gauge
 
     @property
-    def labels(self) -> list[tuple[str, str, float, int]]:
+    def labels(self) -> Labels:
         """What metrics.csv calls each trial."""
         pairs = zip(self.trials.step_sizes, self.trials.seeds, strict=True)
         return [(self.network, self.algorithm, size, seed) for size, seed in pairs]
@@ -211,6 +213,7 @@ def _pace(
         jobs = len(experiment.networks) * len(experiment.algorithms)
         saved = jobs * steps * (9e-5 + 2e-7 * trials * problem.nodes)
         return steps > (100 if compiles else 1000), compiles and saved > MODULE_SECONDS
+    if compiles:  # a module's operations are large: what is left out in a minute is the Python
+        return False, steps > 1000
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
-    # A module's operations are large enough as they are.
-    return saved > COMPILE_SECONDS and not compiles, False
+    return saved > COMPILE_SECONDS, False

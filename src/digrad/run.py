@@ -234,7 +234,9 @@ class _Recording:
                 self._block(self.state, *self._inputs)
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # On the same stream: libraries have their scratch memory by stream, and recordings that
+        # are replayed side by side must not share it.
+        with torch.cuda.graph(self._graph, stream=aside):
             after = self._block(self.state, *self._inputs)
             for own, new in zip(self.state, after, strict=True):
                 if own is not None:

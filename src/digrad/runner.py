@@ -1,84 +1,29 @@
-"""Run an experiment: job after job, recorded, interruptible, resumable to the same bits."""
+"""Run an experiment: its jobs recorded, interruptible, resumable to the same bits.
+
+Jobs are done one after the other; on a GPU, which a small one does not fill, side by side.
+"""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
+from digrad.book import Book, Here, Place
+from digrad.engines.simulator import Simulator
 from digrad.experiment import Experiment
-from digrad.metrics import METRICS
-from digrad.planning import Job, Plan, plan, resolved
-from digrad.run import Moment
+from digrad.planning import Job, Labels, Plan, plan, resolved
 from digrad.store import JobFile, RunFolder
 from digrad.training.launches import Launch
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
 THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay
+BESIDE_NUMBERS = 8_000_000  # numbers in a variable, of all jobs side by side, that fill a GPU
+BESIDE_JOBS = 8  # as many as a GPU takes orders from at a time
 
 Progress = Callable[[Job, int], None]
-Numbers = NDArray[np.float64]
-
-
-class Place(Protocol):
-    """Where the nodes of a run live, as far as the book of the run is concerned.
-
-    ``Moment`` means those of this process, unless it is called whole.
-    """
-
-    writes: bool  # whether this process measures and writes
-
-    def saved(self, folder: RunFolder, job: Job) -> JobFile | None:
-        """What a job left behind; the records only where they are written."""
-        ...
-
-    def own(self, job: Job, whole: Moment) -> Moment:
-        """Cut the rows of this process out of those of all nodes."""
-        ...
-
-    def whole(self, job: Job, own: Moment) -> Moment:
-        """Put the rows of all nodes together."""
-        ...
-
-    def everywhere(self, job: Job, holds: Tensor) -> Tensor:
-        """Say of which trials something holds at all nodes, not only at those here."""
-        ...
-
-    def noted(self, job: Job, t: int, numbers: Numbers) -> None:
-        """Hear what was recorded: (trials, metrics); only where it is written."""
-        ...
-
-
-class Here:
-    """All nodes in this process."""
-
-    writes = True
-
-    def saved(self, folder: RunFolder, job: Job) -> JobFile | None:
-        """Read it."""
-        return folder.job(job.index)
-
-    def own(self, job: Job, whole: Moment) -> Moment:
-        """All of them."""
-        return whole
-
-    def whole(self, job: Job, own: Moment) -> Moment:
-        """All of them."""
-        return own
-
-    def everywhere(self, job: Job, holds: Tensor) -> Tensor:
-        """As it is."""
-        return holds
-
-    def noted(self, job: Job, t: int, numbers: Numbers) -> None:
-        """Pass over it."""
 
 
 def run(
@@ -104,26 +49,44 @@ def run(
 
 def carry_out(work: Plan, folder: RunFolder, place: Place, progress: Progress) -> None:
     """Do all jobs from where they stand, and store what comes of them."""
-    finished: list[tuple[list[tuple[str, str, float, int]], JobFile]] = []
-    for job in work.jobs:
-        saved: JobFile | None = None
-        with _threads(job), _precision(job, work.experiment.tf32):
-            for saved in _records(folder, job, work.experiment, place, progress):
-                folder.save_job(job.index, saved)
-                folder.write_metrics([*finished, (job.labels, saved)])
-        if saved is not None:
-            finished.append((job.labels, saved))
+    shelf = _Shelf(folder, place)
+    for jobs in _beside(work.jobs):
+        with _threads(jobs[0]), _precision(jobs[0], work.experiment.tf32):
+            _together(jobs, work.experiment, shelf, place, progress)
 
 
 def _silent(job: Job, t: int) -> None:
     """Report nothing."""
 
 
+def _beside(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Cut jobs into those that run side by side."""
+    some: list[Job] = []
+    for job in jobs:
+        full = len(some) == BESIDE_JOBS or sum(map(_numbers, [*some, job])) > BESIDE_NUMBERS
+        if some and (full or not _on_one_gpu(job)):
+            yield some
+            some = []
+        some.append(job)
+    yield some
+
+
+def _numbers(job: Job) -> int:
+    """Return how many numbers a variable consists of."""
+    problem = job.recursion.problem
+    return len(job.trials) * problem.nodes * problem.dim
+
+
+def _on_one_gpu(job: Job) -> bool:
+    engine = job.recursion.engine
+    return isinstance(engine, Simulator) and engine.nodes.is_cuda
+
+
 @contextmanager
 def _threads(job: Job) -> Iterator[None]:
     """Use one thread for small tensors: waking others costs more than they do."""
-    before, problem = torch.get_num_threads(), job.recursion.problem
-    if len(job.trials) * problem.nodes * problem.dim < THREADED_NUMBERS:
+    before = torch.get_num_threads()
+    if _numbers(job) < THREADED_NUMBERS:
         torch.set_num_threads(1)
     try:
         yield
@@ -150,106 +113,101 @@ def _precision(job: Job, tf32: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def _records(
-    folder: RunFolder, job: Job, experiment: Experiment, place: Place, progress: Progress
-) -> Iterator[JobFile]:
-    """Run a job from where it stands; yield what to store at each checkpoint and at the end.
-
-    Nothing is yielded where nothing is written.
-    """
-    saved = place.saved(folder, job)
-    if saved is not None and saved.done:
-        progress(job, saved.t)
-        if place.writes:
-            yield saved
-        return
-    book = _Book.open(job, saved, place)
-    last, every = monotonic(), experiment.record_every
-    while book.moment.t < experiment.steps:
-        stop = min(book.moment.t - book.moment.t % every + every, experiment.steps)
-        try:
-            book = book.advanced(job, stop, place)
-            progress(job, stop)
-        except KeyboardInterrupt:
-            if place.writes:
-                yield book.file(done=False)
-            raise
-        if place.writes and monotonic() - last > CHECKPOINT_SECONDS and stop < experiment.steps:
-            yield book.file(done=False)
-            last = monotonic()
-    if place.writes:
-        yield book.file(done=True)
+def _together(
+    jobs: Sequence[Job], experiment: Experiment, shelf: "_Shelf", place: Place, progress: Progress
+) -> None:
+    """Do some jobs in turns, from one record to the next."""
+    courses: list[_Course] = []
+    try:
+        for job in jobs:
+            saved = shelf.saved(job)
+            if saved is not None and saved.done:
+                progress(job, saved.t)
+                continue
+            courses.append(_Course(job, saved, place, experiment))
+            # The first turns come one by one: what jobs have in common is made then.
+            courses[-1].go_on()
+            courses[-1].record(progress)
+        while under_way := [course for course in courses if not course.done]:
+            shelf.store(under_way)
+            for course in under_way:
+                course.go_on()
+            for course in under_way:
+                course.record(progress)
+    except KeyboardInterrupt:
+        shelf.store(courses, now=True)
+        raise
+    shelf.store(courses, now=True)
 
 
-@dataclass(frozen=True, eq=False)
-class _Book:
-    """A job under way: where it is and what has been recorded."""
+class _Course:
+    """A job under way: its book, and where it has gone since the last record."""
 
-    moment: Moment
-    whole: Moment  # with the rows of all nodes; the same as the other where nothing is written
-    steps: list[int]
-    records: list[Numbers]
-    diverged_at: NDArray[np.int64]
+    def __init__(
+        self, job: Job, saved: JobFile | None, place: Place, experiment: Experiment
+    ) -> None:
+        self.job, self._place = job, place
+        self._steps, self._every = experiment.steps, experiment.record_every
+        self._aside = _stream(job)
+        with self._aside():
+            self._book = Book.open(job, saved, place)
+        self._ahead = self._book.moment
 
-    @classmethod
-    def open(cls, job: Job, saved: JobFile | None, place: Place) -> "_Book":
-        start = job.recursion.start()
-        if saved is None:
-            fresh = cls(start, start, [], [], np.full(len(job.trials), -1))
-            return fresh._recorded(job, start, place)
-        device = job.recursion.problem.start().device
-        fields = {k: torch.from_numpy(v).to(device) for k, v in saved.state.items()}
-        whole = Moment(saved.t, type(start.state)(**fields))
-        own = place.own(job, whole)
-        kept = whole if place.writes else own
-        return cls(own, kept, saved.steps.tolist(), list(saved.records), saved.diverged_at)
+    @property
+    def done(self) -> bool:
+        """Whether all steps are recorded."""
+        return self._book.moment.t >= self._steps
 
-    def advanced(self, job: Job, stop: int, place: Place) -> "_Book":
-        """Go on to ``stop``; find the exact step of every divergence on the way."""
-        after = _packed(job.recursion.advance(self.moment, stop))
-        ended = _ended(job, after, place) & (self.diverged_at < 0)
-        diverged = self.diverged_at.copy()
-        if ended.any():
-            diverged[ended] = _first_infinite(job, self.moment, stop, place)[ended]
-        return replace(self, diverged_at=diverged)._recorded(job, after, place)
+    def go_on(self) -> None:
+        """Start on the way to the next record; a GPU does not keep anybody waiting for it."""
+        t = self._book.moment.t
+        stop = min(t - t % self._every + self._every, self._steps)
+        with self._aside():
+            self._ahead = self._book.ahead(self.job, stop)
 
-    def _recorded(self, job: Job, moment: Moment, place: Place) -> "_Book":
-        whole = place.whole(job, moment)
-        if not place.writes:
-            return replace(self, moment=moment, whole=moment)
-        numbers = job.gauge.read(whole)
-        row = torch.stack([numbers[name].double() for name in METRICS], dim=-1).cpu().numpy()
-        place.noted(job, moment.t, row)
-        steps, records = [*self.steps, moment.t], [*self.records, row]
-        return _Book(moment, whole, steps, records, self.diverged_at)
+    def record(self, progress: Progress) -> None:
+        """Wait until it is there, and record."""
+        if self._ahead.t > self._book.moment.t:
+            with self._aside():
+                self._book = self._book.recorded(self.job, self._ahead, self._place)
+            progress(self.job, self._ahead.t)
 
-    def file(self, *, done: bool) -> JobFile:
-        state = {} if done else _arrays(self.whole.state)
-        steps, records = np.array(self.steps), np.stack(self.records)
-        return JobFile(self.moment.t, done, records, steps, self.diverged_at, state)
+    def file(self) -> JobFile:
+        """Return what to store."""
+        return self._book.file(done=self.done)
 
 
-def _ended(job: Job, moment: Moment, place: Place) -> NDArray[np.bool_]:
-    """Say which trials have left the finite numbers, at any node."""
-    ended: NDArray[np.bool_] = ~place.everywhere(job, job.gauge.finite(moment)).cpu().numpy()
-    return ended
+def _stream(job: Job) -> Callable[[], AbstractContextManager[object]]:
+    """Return where a job's orders to a GPU line up: not behind those of other jobs."""
+    if not _on_one_gpu(job):
+        return nullcontext
+    own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    own.wait_stream(torch.cuda.current_stream())
+    return lambda: torch.cuda.stream(own)
 
 
-def _first_infinite(job: Job, moment: Moment, stop: int, place: Place) -> NDArray[np.int64]:
-    """Repeat a stretch step by step and return when each trial became non-finite."""
-    found = np.full(len(job.trials), stop)
-    slow = replace(job.recursion, blocks=False)
-    for t in range(moment.t, stop):
-        moment = slow.advance(moment, t + 1)
-        found[_ended(job, moment, place) & (found == stop)] = t + 1
-    return found
+class _Shelf:
+    """The files of all jobs."""
 
+    def __init__(self, folder: RunFolder, place: Place) -> None:
+        self._folder, self._place = folder, place
+        self._files: dict[int, tuple[Labels, JobFile]] = {}
+        self._last = monotonic()
 
-def _packed(moment: Moment) -> Moment:
-    """Lay a state out as a file gives it back: sums round differently in another layout."""
-    values = (None if v is None else v.contiguous() for v in moment.state)
-    return Moment(moment.t, type(moment.state)(*values))
+    def saved(self, job: Job) -> JobFile | None:
+        """Return what a job left behind."""
+        saved = self._place.saved(self._folder, job)
+        if saved is not None:
+            self._files[job.index] = job.labels, saved
+        return saved
 
-
-def _arrays(state: Any) -> dict[str, np.ndarray[Any, Any]]:
-    return {k: v.cpu().numpy() for k, v in state._asdict().items() if v is not None}
+    def store(self, courses: Sequence[_Course], *, now: bool = False) -> None:
+        """Store where jobs are, if it is time; only where anything is written."""
+        if not self._place.writes or not (now or monotonic() - self._last > CHECKPOINT_SECONDS):
+            return
+        for course in courses:
+            file = course.file()
+            self._folder.save_job(course.job.index, file)
+            self._files[course.job.index] = course.job.labels, file
+        self._folder.write_metrics([self._files[k] for k in sorted(self._files)])
+        self._last = monotonic()

@@ -78,10 +78,9 @@ def _philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> list[Ten
 
 
 def _multiply(a: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Return the high and low words of a 32 x 32 bit product, in signed 64-bit arithmetic.
+    """Return the high and low words of a 32 x 32 bit product.
 
-    The full product may pass 2⁶³, so it is put together from 16-bit halves.
+    It may pass 2⁶³ and come out negative; its 64 bits are the right ones all the same.
     """
-    low = (a & 0xFFFF) * m
-    high = (a >> 16) * m + (low >> 16)
-    return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
+    product = a * m
+    return (product >> 32) & _MASK, product & _MASK

@@ -15,7 +15,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 
 from digrad.problems import layers
-from digrad.problems.convolution import convolve, convolve_inputs, convolve_weights
+from digrad.problems.convolution import convolve, convolve_backward
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -118,8 +118,8 @@ def test_operators_keep_the_librarys_contract() -> None:
     for operator, args in (
         (convolve, (*(t.clone().requires_grad_() for t in (x, w, bias)), *window)),
         (convolve, (x.clone().requires_grad_(), w, None, *window)),
-        (convolve_inputs, (grad, w, x, *window)),
-        (convolve_weights, (grad, x, w, *window)),
+        (convolve_backward, (grad, x, w, *window, True)),
+        (convolve_backward, (grad, x, w, *window, False)),
     ):
         torch.library.opcheck(operator, args)
 

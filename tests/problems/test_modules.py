@@ -18,7 +18,15 @@ from digrad.engines.simulator import Simulator
 from digrad.errors import DigradError
 from digrad.models import CNN, MLP, ResNet
 from digrad.networks import exponential, weigh
-from digrad.problems import Compiled, KnownOptimum, Measured, ModuleProblem, Problem, modules
+from digrad.problems import (
+    Compiled,
+    KnownOptimum,
+    Measured,
+    ModuleProblem,
+    Problem,
+    losses,
+    modules,
+)
 from digrad.run import Recursion, Trials
 from digrad.sampling import Sampler
 
@@ -158,12 +166,41 @@ def test_gradients_of_many_models(name: str) -> None:
     x = problem.start() + 0.01 * normal(2, 3, problem.dim)
     sample = problem.sample(Sampler(SEEDS, torch.arange(3)), range(1))[0]
     got = problem.gradient(x, sample, slice(0, 3))
+    for _ in range(2):  # traced, then repeated
+        assert torch.equal(got, problem.compiled_gradient(x, sample, slice(0, 3)))
     inputs, targets = (torch.cat(part) for part in zip(*data, strict=True))
     for trial in range(2):
         for node in range(3):
             k = sample[trial, node]
             wanted = plain_gradient(model.train(), x[trial, node], inputs[k], targets[k])
             torch.testing.assert_close(got[trial, node], wanted, rtol=1e-9, atol=1e-11)
+
+
+def test_what_was_traced_is_done_for_other_numbers_and_shapes() -> None:
+    problem, _, _ = case(0.5)
+    for trials in (2, 1, 2):
+        x, sampler = points(problem, trials, 4), Sampler(SEEDS[:trials], torch.arange(4))
+        for sample in problem.sample(sampler, range(7, 10)):
+            wanted = problem.gradient(x, sample, slice(0, 4))
+            assert torch.equal(problem.compiled_gradient(x, sample, slice(0, 4)), wanted)
+
+
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_cross_entropy_is_the_librarys(shape: tuple[int, ...]) -> None:
+    outputs, targets = normal(6, 3, *shape), torch.arange(6).view(6, *(1,) * len(shape)) % 3
+    targets = targets.expand(6, *shape)
+    ours = losses.for_rows(functional.cross_entropy, [targets, targets])
+    assert ours is losses.cross_entropy
+    wanted = functional.cross_entropy(outputs, targets)
+    torch.testing.assert_close(ours(outputs, targets), wanted, **EXACT)
+
+
+def test_other_losses_and_targets_stay_what_they_are() -> None:
+    """-100 is ignored by the library's, and shares of classes are no classes."""
+    ignored, shares = torch.tensor([1, -100]), torch.ones(2, 3)
+    for targets in (ignored, shares):
+        assert losses.for_rows(functional.cross_entropy, [targets]) is functional.cross_entropy
+    assert losses.for_rows(functional.mse_loss, [torch.arange(3)]) is functional.mse_loss
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5])
@@ -236,6 +273,7 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
 def test_compiled_gradients_agree(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-5 in single precision, with dropout, convolution and pooling in it."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    monkeypatch.setattr(ModuleProblem, "_traced", property(lambda self: self._compiled))
     exact, _, data = case(0.5, batch=2)
     problem = ModuleProblem(network(0.5), data, batch=2)
     x, sample = points(exact, 2, 4).float(), draws(exact)

@@ -61,12 +61,9 @@ class Roomy(Protocol):
 
 
 def plus(mix: Mix | None, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0) -> Tensor:
-    """X + αD, to be handed to a mix; without one, to be kept.
-
-    One pass over memory where α is a number, as it is outside of sweeps.
-    """
-    if isinstance(scale, Tensor):
-        return rows + scale * change
+    """X + αD in one pass over memory, to be handed to a mix; without one, to be kept."""
+    if isinstance(scale, Tensor):  # a step size for each trial
+        return torch.addcmul(rows, change, scale)
     engine = getattr(mix, "__self__", None)  # whose verb it is
     out = engine.room(rows) if isinstance(engine, Roomy) else None
     return torch.add(rows, change, alpha=scale, out=out)

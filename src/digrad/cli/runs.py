@@ -175,22 +175,27 @@ def progress_bar(experiment: Any) -> Iterator[Any]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps, {task.fields[rate]}"),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} trial-steps{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    jobs = len(experiment.networks) * len(experiment.algorithms)
+    trials = len(experiment.networks) * sum(
+        len(spec.step_sizes or experiment.step_sizes) * len(experiment.seeds)
+        for spec in experiment.algorithms
+    )
     console = Console(stderr=True)
     quiet = not console.is_terminal
+    done: dict[int, int] = {}  # trial-steps of each job
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=jobs * experiment.steps, rate="")
+        task = bar.add_task("starting", total=trials * experiment.steps, rate="")
 
         def report(job: Any, t: int) -> None:
+            done[job.index] = t * len(job.trials)
             speed = bar.tasks[0].speed
             bar.update(
                 task,
                 description=f"{job.algorithm} on {job.network}",
-                completed=min(job.index, jobs - 1) * experiment.steps + t,
-                rate=f"{speed * len(job.trials):,.0f} trial-steps/s" if speed else "",
+                completed=sum(done.values()),
+                rate=f", {speed:,.0f}/s" if speed else "",
             )
 
         yield report

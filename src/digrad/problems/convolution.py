@@ -6,7 +6,7 @@ are kernels of our own. The operators know their gradients and what to do for ma
 so that they work within ``vmap``, autograd and compiled code alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,19 @@ from digrad.problems.gpu import kernels_for
 Pair = Sequence[int]
 
 
-@torch.library.custom_op("digrad::convolve", mutates_args=())
+def _operator(rule: Callable[..., Any]) -> Any:
+    """Make a function an operator of PyTorch's.
+
+    ``torch.library.custom_op`` does the same and imports the compiler at the first call, which
+    takes a new machine six seconds.
+    """
+    name = f"digrad::{rule.__name__}"
+    torch.library.define(name, torch.library.infer_schema(rule, mutates_args=()))
+    torch.library.impl(name, ("cpu", "cuda"), rule)
+    return getattr(torch.ops.digrad, rule.__name__).default
+
+
+@_operator
 def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, dilation: Pair
 ) -> Tensor:
@@ -30,43 +42,31 @@ def convolve(
     return apart(functional.conv2d(merged(x), rows, shift, stride, 0, dilation, len(x)), len(x))
 
 
-@torch.library.custom_op("digrad::convolve_inputs", mutates_args=())
-def convolve_inputs(
-    grad: Tensor, weight: Tensor, x: Tensor, stride: Pair, dilation: Pair
-) -> Tensor:
-    """Return the gradient with respect to the images."""
+@_operator
+def convolve_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair, to_x: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients with respect to the images, empty if not wanted, and the weights."""
     if (kernels := kernels_for(x)) is not None:
-        dx: Tensor = kernels.inputs(grad, weight, x, stride, dilation)
-        return dx
-    return apart(_backward_of(grad, x, weight, stride, dilation, (True, False))[0], len(x))
+        dx = kernels.inputs(grad, weight, x, stride, dilation) if to_x else x.new_empty(0)
+        return dx, kernels.weights(grad, x, weight, stride, dilation)
+    groups, none = len(x), [0, 0]
+    dx, dw, _ = torch.ops.aten.convolution_backward(
+        *(merged(grad), merged(x), weight.flatten(0, 1), None, stride, none, dilation, False, none),
+        *(groups, (to_x, True, False)),
+    )
+    return apart(dx, groups) if to_x else x.new_empty(0), dw.contiguous().view(weight.shape)
 
 
-@torch.library.custom_op("digrad::convolve_weights", mutates_args=())
-def convolve_weights(
-    grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair
-) -> Tensor:
-    """Return the gradient with respect to the weights."""
-    if (kernels := kernels_for(x)) is not None:
-        dw: Tensor = kernels.weights(grad, x, weight, stride, dilation)
-        return dw
-    dw = _backward_of(grad, x, weight, stride, dilation, (False, True))[1]
-    return dw.contiguous().view(weight.shape)
-
-
-@convolve.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, dilation: Pair) -> Tensor:
+def _shape(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, dilation: Pair) -> Tensor:
     places = _places(x, weight, stride, dilation)
     return _like(x, (*x.shape[:2], weight.shape[1], *places))
 
 
-@convolve_inputs.register_fake
-def _(grad: Tensor, weight: Tensor, x: Tensor, stride: Pair, dilation: Pair) -> Tensor:
-    return _like(x, x.shape)
-
-
-@convolve_weights.register_fake
-def _(grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> Tensor:
-    return weight.new_empty(weight.shape)
+def _backward_shapes(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair, to_x: bool
+) -> tuple[Tensor, Tensor]:
+    return _like(x, x.shape) if to_x else x.new_empty(0), weight.new_empty(weight.shape)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -76,34 +76,38 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
-    to_x, to_weight, to_bias, *_ = ctx.needs_input_grad
-    window = ctx.stride, ctx.dilation
-    dx = convolve_inputs(grad, weight, x, *window) if to_x else None
-    dw = convolve_weights(grad, x, weight, *window) if to_weight else None
-    return dx, dw, grad.sum((1, 3, 4)) if to_bias else None, None, None
+    to_x, _, to_bias, *_ = ctx.needs_input_grad
+    dx, dw = convolve_backward(grad, x, weight, ctx.stride, ctx.dilation, to_x)
+    return dx if to_x else None, dw, grad.sum((1, 3, 4)) if to_bias else None, None, None
 
 
-convolve.register_autograd(_backward, setup_context=_remember)
+torch.library.register_autograd("digrad::convolve", _backward, setup_context=_remember)
 
 
 def _many(operator: Any) -> Any:
     """Return what an operator does for many rows at once: they are groups like any others."""
 
-    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Tensor, int]:
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
         def flat(arg: Any, dim: int | None) -> Any:
             if not isinstance(arg, Tensor):
                 return arg
             rows = arg.expand(info.batch_size, *arg.shape) if dim is None else arg.movedim(dim, 0)
             return rows.flatten(0, 1)
 
-        out = operator(*map(flat, args, in_dims))
-        return out.unflatten(0, (info.batch_size, -1)), 0
+        def rows(out: Tensor) -> Tensor:
+            return torch.unflatten(out, 0, (info.batch_size, -1)) if out.dim() > 1 else out
+
+        found = operator(*map(flat, args, in_dims))
+        if isinstance(found, Tensor):
+            return rows(found), 0
+        return tuple(map(rows, found)), tuple(0 if out.dim() > 1 else None for out in found)
 
     return rule
 
 
-for _operator in (convolve, convolve_inputs, convolve_weights):
-    _operator.register_vmap(_many(_operator))
+for _each, _fake in ((convolve, _shape), (convolve_backward, _backward_shapes)):
+    torch.library.register_fake(_each, _fake)
+    torch.library.register_vmap(_each, _many(_each))
 
 
 def _places(x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[int, int]:
@@ -135,19 +139,3 @@ def _like(x: Tensor, shape: Sequence[int]) -> Tensor:
     if kernels_for(x) is not None:
         return x.new_empty(shape)
     return x.new_empty((samples, height, width, groups, channels)).permute(3, 0, 4, 1, 2)
-
-
-def _backward_of(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    stride: Pair,
-    dilation: Pair,
-    wanted: tuple[bool, bool],
-) -> tuple[Tensor, Tensor]:
-    rows, none = weight.flatten(0, 1), [0, 0]
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        *(merged(grad), merged(x), rows, None, stride, none, dilation, False, none, len(x)),
-        (*wanted, False),
-    )
-    return dx, dw

@@ -7,17 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
-from torch.nn import functional
 from torch.utils.data import Dataset
 
 from digrad.errors import ParameterError, message
+from digrad.problems.losses import CROSS_ENTROPIES, Loss
 from digrad.problems.rows import Rows
 
 AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
 POINTS = 64  # at once on a GPU, which wants a lot to do
 NUMBERS = 1 << 32  # that a pass there may compute altogether; only a few are kept at a time
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 Pairs = tuple[Tensor, Tensor]
 
 
@@ -121,7 +120,7 @@ class Evaluation:
             what += f" {tuple(targets.shape)} of {targets.dtype}: {error}"
             hint = "cross_entropy takes (samples, classes, ...) and whole numbers"
             raise ParameterError(message(what, hint=hint)) from error
-        if self.loss is functional.cross_entropy and outputs.shape[1:2] == (1,):
+        if self.loss in CROSS_ENTROPIES and outputs.shape[1:2] == (1,):
             what = f"the module has one output, {tuple(outputs.shape)}: cross-entropy is 0 then"
             raise ParameterError(message(what, hint="pass loss=torch.nn.functional.mse_loss"))
         mean, rtol = alone.mean(), max(1e-3, 4 * torch.finfo(alone.dtype).eps)

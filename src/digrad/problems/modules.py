@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral
 from typing import Any
 
@@ -14,14 +14,16 @@ from torch.utils.data import Dataset
 
 from digrad.errors import ParameterError, message
 from digrad.problems import evaluation
-from digrad.problems.evaluation import Evaluation, Loss, Pairs, Samples, stacked
+from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.losses import Loss, for_rows
 from digrad.problems.rows import Rows
+from digrad.problems.tracing import traced
 from digrad.sampling import Sampler
 
 DRAWS, DROPOUT = 0, 1  # streams of the generator
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
 
-Total = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Batched = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # rows, inputs, targets, words
 
 
 class ModuleProblem:
@@ -66,7 +68,7 @@ class ModuleProblem:
         _check_sizes(len(data), batch, node_samples)
         parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
-        self._prepare, self._dtype, self._loss = prepare, dtype, loss
+        self._prepare, self._dtype = prepare, dtype
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
@@ -79,6 +81,8 @@ class ModuleProblem:
         if test is not None:
             inputs, targets = stacked(test, "test")
             self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+        held = [s.targets for s in (self._training, self._testing) if s]
+        self._loss = for_rows(loss, held)
         some = torch.arange(self.batch, device=device) % len(self._training.targets)
         inputs = self._ready(self._training.inputs[some])
         own = deepcopy(module).to(device=device, dtype=dtype)
@@ -90,7 +94,7 @@ class ModuleProblem:
         if inputs.is_cuda:
             points = evaluation.POINTS
             at_once = max(at_once, evaluation.NUMBERS * self.batch // each)
-        self._evaluation = Evaluation(self._rows, loss, self._ready, classes, points, at_once)
+        self._evaluation = Evaluation(self._rows, self._loss, self._ready, classes, points, at_once)
         self._evaluation.check(self._training, "training")
         if self._testing:
             self._evaluation.check(self._testing, "test")
@@ -115,11 +119,15 @@ class ModuleProblem:
 
     def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
         """Return the gradients of all rows of all trials, in one call as far as memory allows."""
-        return self._by_groups(self._total, x, sample)
+        return self._by_groups(self._gradients, x, sample)
 
     def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
-        """Return the same from compiled code; its first call takes ten seconds or more."""
-        return self._by_groups(self._compiled, x, sample)
+        """Return the same, faster from the second call on.
+
+        On a GPU from compiled code, for which the first call takes ten seconds or more; elsewhere
+        by the same operations, so to the same bits.
+        """
+        return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample)
 
     def loss(self, x: Tensor) -> Tensor:
         """Return f(x) on all training data."""
@@ -157,15 +165,13 @@ class ModuleProblem:
     def _cast(self, values: Tensor) -> Tensor:
         return values.to(self._dtype) if values.is_floating_point() else values
 
-    def _by_groups(self, total: Total, x: Tensor, sample: Tensor) -> Tensor:
+    def _by_groups(self, gradients: Batched, x: Tensor, sample: Tensor) -> Tensor:
         drawn = sample.flatten(0, -2)
         columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :]
         parts = []
         for rows, k, words in zip(*(torch.split(c, self._group) for c in columns), strict=True):
-            with torch.enable_grad():
-                points = rows.detach().requires_grad_()
-                loss = total(points, self._training.inputs[k], self._training.targets[k], words)
-                parts.append(torch.autograd.grad(loss, points)[0])
+            inputs, targets = self._training.inputs[k], self._training.targets[k]
+            parts.append(gradients(rows, inputs, targets, words))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(x.shape)
 
     def _total(self, rows: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
@@ -173,14 +179,27 @@ class ModuleProblem:
         losses: Tensor = vmap(self._row_loss)(rows, self._ready(inputs), targets, words)
         return losses.sum()
 
+    def _gradients(self, *columns: Tensor) -> Tensor:
+        return _differentiated(self._total, *columns)
+
     @cached_property
-    def _compiled(self) -> Total:
-        fused: Total = torch.compile(self._total, fullgraph=True, dynamic=False)
-        return fused
+    def _traced(self) -> Batched:
+        return traced(self._gradients)
+
+    @cached_property
+    def _compiled(self) -> Batched:
+        total: Batched = torch.compile(self._total, fullgraph=True, dynamic=False)
+        return partial(_differentiated, total)
 
     def _row_loss(self, row: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
         named = self._rows.named(row, words)
         return self._loss(functional_call(self._rows.training, named, (inputs,)), targets)
+
+
+@torch.enable_grad()
+def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Tensor:
+    points = rows.detach().requires_grad_()
+    return torch.autograd.grad(total(points, *columns), points)[0]
 
 
 def _check_sizes(nodes: int, batch: int, node_samples: int) -> None:

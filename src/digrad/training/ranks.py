@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
+from digrad.book import Numbers
 from digrad.engines.agreement import meet
 from digrad.engines.faults import PeerError
 from digrad.engines.processes import Processes
 from digrad.errors import DigradError, ParameterError, message
 from digrad.planning import Job
 from digrad.run import Moment
-from digrad.runner import Numbers
 from digrad.store import JobFile, RunFolder
 from digrad.training.scalars import Scalars
 
@@ -91,7 +91,7 @@ class Council:
 
 
 class Ranks:
-    """Some nodes here, the others on other ranks; see ``digrad.runner.Place``."""
+    """Some nodes here, the others on other ranks; see ``digrad.book.Place``."""
 
     def __init__(self, council: Council, scalars: Scalars | None = None) -> None:
         self.writes = council.first

@@ -7,10 +7,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from digrad.book import Numbers
 from digrad.errors import ParameterError, message
 from digrad.metrics import METRICS
 from digrad.optim.watch import Writer
-from digrad.runner import Numbers
 
 
 class Scalars:

@@ -135,8 +135,8 @@ class Recursion:
 
     def _samples(self, steps: range) -> Tensor:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
-        each, sampler = self.algorithm.samples, self._sampler()
-        drawn = self.problem.sample(sampler, range(steps.start * each, steps.stop * each))
+        each = self.algorithm.samples
+        drawn = self.problem.sample(self._sampler, range(steps.start * each, steps.stop * each))
         # Contiguous, so that a block has the same strides wherever its stretch was cut, and
         # the compiler sees one kind of input.
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
@@ -186,6 +186,7 @@ class Recursion:
     def _recordings(self) -> dict[int, "_Recording"]:
         return {}  # by how many steps they take
 
+    @cached_property
     def _sampler(self) -> Sampler:
         nodes = self.engine.nodes
         return Sampler(torch.tensor(self.trials.seeds, device=nodes.device), nodes)
@@ -194,8 +195,9 @@ class Recursion:
         start = self.problem.start()
         base = torch.tensor(self.trials.step_sizes, dtype=torch.float64)
         factors = torch.tensor([self.schedule(t) for t in steps], dtype=torch.float64)
-        lrs = factors[:, None] * base
-        return lrs[..., None, None].to(device=device, dtype=start.dtype)
+        lrs = (factors[:, None] * base)[..., None, None].to(start.dtype)
+        # From pinned memory, which a GPU reads in its turn: for any other, all would have to wait.
+        return lrs.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else lrs
 
 
 class _Recording:

@@ -118,6 +118,12 @@ def _together(
 ) -> None:
     """Do some jobs in turns, from one record to the next."""
     courses: list[_Course] = []
+
+    def turn(course: _Course) -> None:
+        course.record(progress)
+        shelf.store(course)
+        course.go_on()
+
     try:
         for job in jobs:
             saved = shelf.saved(job)
@@ -125,19 +131,17 @@ def _together(
                 progress(job, saved.t)
                 continue
             courses.append(_Course(job, saved, place, experiment))
-            # The first turns come one by one: what jobs have in common is made then.
             courses[-1].go_on()
-            courses[-1].record(progress)
+            turn(courses[-1])  # at once: what jobs have in common is made on the first one's way
         while under_way := [course for course in courses if not course.done]:
-            shelf.store(under_way)
             for course in under_way:
-                course.go_on()
-            for course in under_way:
-                course.record(progress)
+                turn(course)
     except KeyboardInterrupt:
-        shelf.store(courses, now=True)
+        for course in courses:
+            shelf.store(course, now=True)
+        shelf.write()
         raise
-    shelf.store(courses, now=True)
+    shelf.write()
 
 
 class _Course:
@@ -162,8 +166,9 @@ class _Course:
         """Start on the way to the next record; a GPU does not keep anybody waiting for it."""
         t = self._book.moment.t
         stop = min(t - t % self._every + self._every, self._steps)
-        with self._aside():
-            self._ahead = self._book.ahead(self.job, stop)
+        if stop > t:
+            with self._aside():
+                self._ahead = self._book.ahead(self.job, stop)
 
     def record(self, progress: Progress) -> None:
         """Wait until it is there, and record."""
@@ -187,27 +192,37 @@ def _stream(job: Job) -> Callable[[], AbstractContextManager[object]]:
 
 
 class _Shelf:
-    """The files of all jobs."""
+    """The files of all jobs; nothing is written where another process does that."""
 
     def __init__(self, folder: RunFolder, place: Place) -> None:
         self._folder, self._place = folder, place
         self._files: dict[int, tuple[Labels, JobFile]] = {}
-        self._last = monotonic()
+        self._last: dict[int, float] = {}  # when each was stored, or begun
+        self._written = monotonic()  # when metrics.csv was
 
     def saved(self, job: Job) -> JobFile | None:
         """Return what a job left behind."""
         saved = self._place.saved(self._folder, job)
+        self._last[job.index] = monotonic()
         if saved is not None:
             self._files[job.index] = job.labels, saved
         return saved
 
-    def store(self, courses: Sequence[_Course], *, now: bool = False) -> None:
-        """Store where jobs are, if it is time; only where anything is written."""
-        if not self._place.writes or not (now or monotonic() - self._last > CHECKPOINT_SECONDS):
+    def store(self, course: _Course, *, now: bool = False) -> None:
+        """Store where a job is, if it is time or it is done."""
+        job = course.job
+        due = monotonic() - self._last[job.index] > CHECKPOINT_SECONDS
+        if not self._place.writes or not (due or now or course.done):
             return
-        for course in courses:
-            file = course.file()
-            self._folder.save_job(course.job.index, file)
-            self._files[course.job.index] = course.job.labels, file
-        self._folder.write_metrics([self._files[k] for k in sorted(self._files)])
-        self._last = monotonic()
+        file = course.file()
+        self._folder.save_job(job.index, file)
+        self._files[job.index] = job.labels, file
+        self._last[job.index] = monotonic()
+        if monotonic() - self._written > CHECKPOINT_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is stored of all jobs into one table."""
+        if self._place.writes:
+            self._folder.write_metrics([self._files[k] for k in sorted(self._files)])
+            self._written = monotonic()

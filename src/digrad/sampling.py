@@ -39,7 +39,7 @@ class Sampler:
             blocks & _MASK,
             blocks >> 32,
             self.rows.unsqueeze(-1),
-            torch.tensor(stream, device=self.rows.device),
+            torch.full((), stream, device=self.rows.device),  # a GPU is not kept waiting for it
         )
         seeds = self.seeds.to(self.rows.device)[..., None, None]
         words = torch.stack(_philox(counter, (seeds & _MASK, (seeds >> 32) & _MASK)), dim=-1)

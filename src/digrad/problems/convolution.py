@@ -45,17 +45,18 @@ def convolve(
 @_operator
 def convolve_backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair, to_x: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to the images, empty if not wanted, and the weights."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients with respect to the images, empty if not wanted, weights and bias."""
     if (kernels := kernels_for(x)) is not None:
         dx = kernels.inputs(grad, weight, x, stride, dilation) if to_x else x.new_empty(0)
-        return dx, kernels.weights(grad, x, weight, stride, dilation)
-    groups, none = len(x), [0, 0]
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        *(merged(grad), merged(x), weight.flatten(0, 1), None, stride, none, dilation, False, none),
-        *(groups, (to_x, True, False)),
+        return dx, kernels.weights(grad, x, weight, stride, dilation), grad.sum((1, 3, 4))
+    (groups, outs), none = weight.shape[:2], [0, 0]
+    dx, dw, db = torch.ops.aten.convolution_backward(
+        *(merged(grad), merged(x), weight.flatten(0, 1), [groups * outs], stride, none, dilation),
+        *(False, none, groups, (to_x, True, True)),
     )
-    return apart(dx, groups) if to_x else x.new_empty(0), dw.contiguous().view(weight.shape)
+    dx = apart(dx, groups) if to_x else x.new_empty(0)
+    return dx, dw.contiguous().view(weight.shape), db.view(groups, outs)
 
 
 def _shape(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, dilation: Pair) -> Tensor:
@@ -65,8 +66,9 @@ def _shape(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, dilatio
 
 def _backward_shapes(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair, to_x: bool
-) -> tuple[Tensor, Tensor]:
-    return _like(x, x.shape) if to_x else x.new_empty(0), weight.new_empty(weight.shape)
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx = _like(x, x.shape) if to_x else x.new_empty(0)
+    return dx, weight.new_empty(weight.shape), weight.new_empty(weight.shape[:2])
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -77,8 +79,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     to_x, _, to_bias, *_ = ctx.needs_input_grad
-    dx, dw = convolve_backward(grad, x, weight, ctx.stride, ctx.dilation, to_x)
-    return dx if to_x else None, dw, grad.sum((1, 3, 4)) if to_bias else None, None, None
+    dx, dw, db = convolve_backward(grad, x, weight, ctx.stride, ctx.dilation, to_x)
+    return dx if to_x else None, dw, db if to_bias else None, None, None
 
 
 torch.library.register_autograd("digrad::convolve", _backward, setup_context=_remember)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 
-from digrad import runner
+from digrad import book, runner
 from digrad.errors import DigradError
 from digrad.experiment import parse_experiment
 from digrad.metrics import Gauge
@@ -91,7 +91,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
 
 def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) -> str:
     """One rank raises in the middle."""
-    plain = runner._ended
+    plain = book._ended
     calls = 0
 
     def ended(*given: Any) -> Any:
@@ -101,11 +101,11 @@ def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) ->
             raise DigradError("the disk is full")
         return plain(*given)
 
-    runner._ended = ended
+    book._ended = ended
     try:
         return train(rank, world, **arguments)
     finally:
-        runner._ended = plain
+        book._ended = plain
 
 
 def command(rank: int, world: int, file: str, out: str, **options: Any) -> list[Any]:

@@ -98,7 +98,7 @@ def on_a_cpu() -> None:
     naive = loop(20)
     naive(3)
     for trials in (1, 3):
-        work = recursion(20, trials, blocks=False, compiled=False)
+        work = recursion(20, trials, blocks=False, compiled=True)
         moment = work.advance(work.start(), 8)
         pairs = []
         for _ in range(9):

@@ -131,13 +131,13 @@ class Processes:
         direct = isinstance(self._courier, MixedCourier) and self._courier.all_near
         self._direct = whole and direct and self._message_dtype == self._dtype
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        """R X."""
-        return self._mix("pull", rows)
+    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+        """R X; into ``out`` if it is given, of the same shape and not where the rows lie."""
+        return self._mix("pull", rows, out)
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        """C X."""
-        return self._mix("push", rows)
+    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+        """C X; into ``out`` if it is given, of the same shape and not where the rows lie."""
+        return self._mix("push", rows, out)
 
     def room(self, like: Tensor, /) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
@@ -157,15 +157,15 @@ class Processes:
         while self._begun:
             self._finish(self._begun.pop(0)[1])
 
-    def _mix(self, verb: Verb, rows: Tensor) -> Tensor:
+    def _mix(self, verb: Verb, rows: Tensor, out: Tensor | None) -> Tensor:
         for k, (begun, exchange) in enumerate(self._begun):
             if begun == verb and exchange.rows is rows:
                 del self._begun[k]
-                return self._finish(exchange)
-        return self._finish(self._exchange(verb, rows, early=False))
+                return self._finish(exchange, out)
+        return self._finish(self._exchange(verb, rows, early=False), out)
 
-    def _finish(self, exchange: Exchange) -> Tensor:
-        return exchange.finish(self._results.take(exchange.rows))
+    def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
+        return exchange.finish(self._results.take(exchange.rows) if out is None else out)
 
     def _exchange(self, verb: Verb, rows: Tensor, *, early: bool) -> Exchange:
         self._check(rows)

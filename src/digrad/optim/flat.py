@@ -4,7 +4,7 @@ A recursion treats every column alike, so a step can be taken on a stretch of co
 time, and what it needs besides the state is bounded by the size of a stretch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from digrad.algorithms.base import Algorithm, Mixer
 from digrad.optim.layout import Layout, Slot
-from digrad.optim.turns import Alone
+from digrad.optim.turns import Alone, same_memory
 
 
 class Bucket:
@@ -46,30 +46,54 @@ class Bucket:
         return self.models.shape[1]
 
     def step(self, algorithm: Algorithm[Any], g: Tensor, mixer: Mixer, lr: float) -> None:
-        """Take one step with the gradients g, which are kept if the algorithm keeps them."""
-        self.settle(algorithm, algorithm.step(self.state, g, mixer, lr))
+        """Take one step with the gradients g, which may be the parameters' own."""
+        self.settle(algorithm, algorithm.step(self.state, g, mixer, lr), g)
 
-    def settle(self, algorithm: Algorithm[Any], state: Any) -> None:
-        """Take over a state, and put its point into the models."""
+    def places(self, brings: Mapping[int, str]) -> dict[int, Tensor]:
+        """Return where mixings can put what they bring; the first step is unlike the others."""
+        if any(value is None for value in self.state):
+            return {}
+        return {call: getattr(self.state, name) for call, name in brings.items()}
+
+    def settle(self, algorithm: Algorithm[Any], state: Any, lent: Tensor | None = None) -> None:
+        """Take over a state, and put its point into the models; what is lent is copied."""
         point = algorithm.point(state)
         kept = {
-            name: self._own(value)
+            name: self._own(name, value, state, lent)
             for name, value in state._asdict().items()
             if value is not None and value is not point
         }
         shown = {name: self.models for name, value in state._asdict().items() if value is point}
-        self.models.copy_(point)
+        if point is not self.models:
+            self.models.copy_(point)
         self.state = state._replace(**kept, **shown)
 
-    def _own(self, value: Tensor) -> Tensor:
-        """Copy what lies in the models, which are about to change, or in larger memory."""
+    def _own(self, name: str, value: Tensor, state: Any, lent: Tensor | None) -> Tensor:
+        """Copy what lies in the models, which may change, in gradients or in larger memory."""
         storage = value.untyped_storage()
-        lent = storage.data_ptr() == self.models.untyped_storage().data_ptr()
-        part = storage.nbytes() != value.numel() * value.element_size()
-        return value.clone(memory_format=torch.contiguous_format) if lent or part else value
+        ours = storage.nbytes() == value.numel() * value.element_size()
+        if ours and not any(same_memory(value, other) for other in (self.models, lent)):
+            return value
+        before: Tensor | None = getattr(
+            self.state, name
+        )  # of the last step: its memory is in the cache
+        if (
+            before is None
+            or before.shape != value.shape
+            or any(same_memory(before, v) for v in state)
+        ):
+            return value.clone(memory_format=torch.contiguous_format)
+        return before.copy_(value)
 
-    def gradients(self, layout: Layout) -> Tensor:
-        """Gather the gradients of all own nodes; a parameter without one counts as zero."""
+    def gradients(self, layout: Layout, *, lend: bool) -> Tensor:
+        """Gather the gradients of all own nodes; a parameter without one counts as zero.
+
+        Where they lie in one piece and may be lent, they are not copied; nobody may change them.
+        """
+        if lend and len(self.slots) == len(layout.models) == 1:
+            ((k, slot),) = self.slots
+            piece = self._piece(slot, layout.models[0][k], self.models[0])
+            return piece.unsqueeze(0)
         g = torch.empty_like(self.models, memory_format=torch.contiguous_format)
         for row, model in zip(g, layout.models, strict=True):
             torch.cat([self._piece(slot, model[k], row) for k, slot in self.slots], out=row)
@@ -86,7 +110,7 @@ class Bucket:
 def cut(
     layout: Layout, models: Tensor, algorithm: Algorithm[Any], bucket_bytes: int, most_rows: int
 ) -> list[Bucket]:
-    """Cut the columns into buckets of about equal size within each group.
+    """Cut the columns of each group into buckets, at the bounds of parameters if that will do.
 
     All ranks come to the same buckets, since ``most_rows`` is the largest number of rows of
     any. The first bucket has more than one column if any has: see ``Turns``.
@@ -94,21 +118,28 @@ def cut(
     most = max(2, bucket_bytes // (most_rows * models.element_size()))
     buckets = []
     for group in range(len(layout.groups)):
-        span = layout.span(group)
-        width = span.stop - span.start
-        count = -(-width // most)
-        edges = [span.start + width * k // count for k in range(count + 1)] if count else []
-        for start, stop in pairwise(edges):
+        own = [(k, slot) for k, slot in enumerate(layout.slots) if slot.group == group]
+        for start, stop in pairwise(_edges([slot for _, slot in own], most)):
             part = models[:, start:stop]
-            slots = [
-                (k, slot)
-                for k, slot in enumerate(layout.slots)
-                if slot.start < stop and slot.stop > start
-            ]
+            slots = [(k, slot) for k, slot in own if slot.start < stop and slot.stop > start]
             columns = slice(start, stop)
             buckets.append(Bucket(columns, group, part, slots, algorithm.init(part)))
     buckets.sort(key=lambda bucket: bucket.width == 1)  # stable: the others keep their order
     return buckets
+
+
+def _edges(slots: Sequence[Slot], most: int) -> list[int]:
+    """Return where buckets begin and end: small parameters together, large ones in even parts."""
+    edges = [slots[0].start] if slots else []
+    for slot in slots:
+        if slot.stop - edges[-1] <= most:
+            continue
+        if slot.start > edges[-1]:
+            edges.append(slot.start)
+        width = slot.stop - slot.start
+        count = -(-width // most)
+        edges += [slot.start + width * k // count for k in range(1, count)]
+    return [*edges, slots[-1].stop] if slots else []
 
 
 def variables(algorithm: Algorithm[Any]) -> dict[str, bool]:

@@ -20,15 +20,15 @@ class Local(Simulator):
         self.sent = Sent()
         self._links = len(net.pull_graph.edges), len(net.push_graph.edges)
 
-    def pull(self, rows: Tensor, /) -> Tensor:
+    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         """R X."""
         self._count(self._links[0], rows)
-        return super().pull(rows)
+        return _placed(super().pull(rows), out)
 
-    def push(self, rows: Tensor, /) -> Tensor:
+    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         """C X."""
         self._count(self._links[1], rows)
-        return super().push(rows)
+        return _placed(super().push(rows), out)
 
     def _count(self, links: int, rows: Tensor) -> None:
         self.sent.messages += links
@@ -53,3 +53,7 @@ class Local(Simulator):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _placed(rows: Tensor, out: Tensor | None) -> Tensor:
+    return rows if out is None else out.copy_(rows)

@@ -11,7 +11,7 @@ from digrad.engines.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.flat import Bucket, cut
 from digrad.optim.layout import Layout
-from digrad.optim.turns import Link, Turns
+from digrad.optim.turns import Link, Turns, brought
 from digrad.theory.eigenvectors import perron
 
 
@@ -43,7 +43,7 @@ class Rows:
         broadcast: bool,
     ) -> None:
         self.algorithm, self.engine, self.layout = algorithm, engine, layout
-        self.n, self._overlap = network.n, overlap
+        self.n, self._overlap, self._brings = network.n, overlap, brought(algorithm)
         vectors = perron(network)
         self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
         self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
@@ -68,7 +68,9 @@ class Rows:
         for bucket in self.buckets:
             lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            bucket.step(self.algorithm, g, turns.next(bucket.width), lr)
+            bucket.step(
+                self.algorithm, g, turns.next(bucket.width, bucket.places(self._brings)), lr
+            )
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm)
         return turns.seconds
@@ -82,7 +84,7 @@ class Rows:
         return xhat
 
     def _gradients(self, bucket: Bucket, scale: float, decay: float, skip: Sequence[int]) -> Tensor:
-        g = bucket.gradients(self.layout)
+        g = bucket.gradients(self.layout, lend=scale == 1 and not decay and not skip)
         if scale != 1:
             g.mul_(scale)
         if decay:

@@ -1,11 +1,13 @@
 """What the optimizer asks of an engine, and the wrapper that stands between for one step."""
 
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Roomy, Verb
+from digrad.algorithms.base import Algorithm, Roomy, Verb
 from digrad.engines.processes import Sent
 
 
@@ -19,9 +21,9 @@ class Link(Protocol):
     blocks: tuple[int, ...]  # nodes of each rank
     sent: Sent
 
-    def pull(self, rows: Tensor, /) -> Tensor: ...
+    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
-    def push(self, rows: Tensor, /) -> Tensor: ...
+    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
     def mean(self, rows: Tensor, /) -> Tensor: ...
 
@@ -61,10 +63,14 @@ class Turns:
         self.seconds = 0.0  # spent in the engine
         self._shared: list[Tensor | None] = []  # by call: what came back, if it is for all
         self._width = self._call = 0
+        self._places: Mapping[int, Tensor] = {}
 
-    def next(self, width: int) -> "Turns":
-        """Begin the next bucket, of so many columns; the first has more than one if any has."""
-        self._width, self._call = width, 0
+    def next(self, width: int, places: Mapping[int, Tensor]) -> "Turns":
+        """Begin the next bucket, of so many columns; the first has more than one if any has.
+
+        ``places`` say, by the number of the call, where its result goes.
+        """
+        self._width, self._call, self._places = width, 0, places
         return self
 
     def pull(self, rows: Tensor, /) -> Tensor:
@@ -90,7 +96,10 @@ class Turns:
             if shared is not None:
                 return shared
         start = perf_counter()
-        mixed: Tensor = getattr(self.engine, verb)(rows)
+        out = self._places.get(call)
+        # Rows that are sent must stay as they are until they have left.
+        into = {} if out is None or same_memory(rows, out) else {"out": out}
+        mixed: Tensor = getattr(self.engine, verb)(rows, **into)
         self.seconds += perf_counter() - start
         if call == len(self._shared):
             self._shared.append(mixed if rows.shape[-1] == 1 < self._width else None)
@@ -98,13 +107,71 @@ class Turns:
 
 
 class Alone:
-    """One node by itself: shows which variables an algorithm keeps."""
+    """One node by itself: shows what an algorithm does with its variables.
+
+    Args:
+        spoils: by the number of a mixing call, what it overwrites on the way.
+    """
+
+    def __init__(self, spoils: Mapping[int, Tensor] | None = None) -> None:
+        self.came: list[Tensor] = []
+        self._spoils = spoils or {}
 
     def pull(self, rows: Tensor, /) -> Tensor:
-        return rows.clone()
+        return self._mix(rows)
 
     def push(self, rows: Tensor, /) -> Tensor:
-        return rows.clone()
+        return self._mix(rows)
 
     def mean(self, rows: Tensor, /) -> Tensor:
-        return rows.clone()
+        self._mix(rows)
+        return rows.clone()  # not what came: this one has no place to go to
+
+    def _mix(self, rows: Tensor) -> Tensor:
+        spoilt = self._spoils.get(len(self.came))
+        self.came.append(rows.clone())
+        if spoilt is not None:
+            spoilt.fill_(torch.nan)
+        return self.came[-1]
+
+
+def brought(algorithm: Algorithm[Any]) -> dict[int, str]:
+    """Return which variable each mixing call brings, where the old one is not needed any more.
+
+    Found by trying: the old one is spoilt during the call, and nothing else may change.
+
+    >>> from digrad.algorithms import SGP, PushPull
+    >>> brought(PushPull()), brought(SGP())  # Y, then X; numerators
+    ({0: 'y', 1: 'x'}, {0: 'x'})
+    """
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    s = algorithm.init(x)
+    for k in range(2):
+        s = algorithm.step(s, x + k, Alone(), 0.5)
+    if any(value is None for value in s):
+        return {}
+
+    def step(spoils: Mapping[int, str]) -> tuple[Any, list[Tensor]]:
+        own = type(s)(*(value.clone() for value in s))
+        mixer = Alone({call: getattr(own, name) for call, name in spoils.items()})
+        return algorithm.step(own, x + 7, mixer, 0.5), mixer.came
+
+    wanted, came = step({})
+    pairs = [
+        (call, name)
+        for call, rows in enumerate(came)
+        for name, value in wanted._asdict().items()
+        if value is rows and value.shape == x.shape
+    ]
+    return {call: name for call, name in pairs if _equal(step({call: name})[0], wanted)}
+
+
+def _equal(state: Any, other: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(state, other, strict=True))
+
+
+def same_memory(value: Tensor | None, other: Tensor | None) -> bool:
+    """Whether two tensors share their memory."""
+    if value is None or other is None:
+        return False
+    return value.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

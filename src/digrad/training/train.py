@@ -34,17 +34,17 @@ class Clocked(Processes):
 
     seconds: float = 0.0
 
-    def pull(self, rows: Tensor, /) -> Tensor:
+    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         """R X."""
         begun = perf_counter()
-        mixed = super().pull(rows)
+        mixed = super().pull(rows, out=out)
         self.seconds += perf_counter() - begun
         return mixed
 
-    def push(self, rows: Tensor, /) -> Tensor:
+    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         """C X."""
         begun = perf_counter()
-        mixed = super().push(rows)
+        mixed = super().push(rows, out=out)
         self.seconds += perf_counter() - begun
         return mixed
 

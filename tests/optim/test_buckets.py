@@ -1,0 +1,143 @@
+"""Stretches of columns: where they are cut, whose memory they use, and where results land."""
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from digrad.algorithms import ALGORITHMS, DSGD, PushPull
+from digrad.optim.flat import Bucket, cut
+from digrad.optim.layout import Layout, lay_out
+from digrad.optim.turns import Alone, brought
+
+
+def laid_out(*sizes: int, nodes: int = 1) -> Layout:
+    return lay_out([[nn.Parameter(torch.randn(size)) for size in sizes] for _ in range(nodes)])
+
+
+def buckets(layout: Layout, columns: int, algorithm: Any = None) -> list[Bucket]:
+    return cut(layout, layout.flatten(), algorithm or PushPull(), 4 * columns, 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "columns", "edges"),
+    [
+        ((3, 4), 10, [0, 7]),  # all in one
+        ((3, 4, 5), 8, [0, 7, 12]),  # whole parameters, as many as fit
+        ((9, 2, 2), 8, [0, 4, 11, 13]),  # a large one in even parts, the last with what follows
+        ((2, 20, 2), 8, [0, 2, 8, 15, 22, 24]),
+        ((8, 8), 8, [0, 8, 16]),
+        ((1,), 8, [0, 1]),
+    ],
+)
+def test_cut_at_the_bounds_of_parameters(sizes, columns, edges) -> None:
+    made = buckets(laid_out(*sizes), columns)
+    assert [b.columns.start for b in made] + [made[-1].columns.stop] == edges
+    assert all(b.width <= max(2, columns) for b in made)
+
+
+def give(layout: Layout, seed: int) -> list[Tensor]:
+    torch.manual_seed(seed)
+    for model in layout.models:
+        for parameter in model:
+            parameter.grad = torch.randn_like(parameter)
+    return [p.grad for model in layout.models for p in model]
+
+
+@torch.no_grad()
+def test_gradients_in_one_piece_are_lent_and_given_back() -> None:
+    """The step reads them where they are; later it has a copy, so anybody may change them."""
+    layout = laid_out(6, 2)
+    first, second = buckets(layout, 6)
+    for t in range(3):
+        (grad, _) = give(layout, t)
+        before = grad.clone()
+        g = first.gradients(layout, lend=True)
+        assert g.data_ptr() == grad.data_ptr()
+        own = first.gradients(layout, lend=False)
+        assert torch.equal(own, g)
+        assert own.data_ptr() != grad.data_ptr()
+        last = first.state.g
+        first.step(PushPull(), g, Alone(), 0.1)
+        assert torch.equal(grad, before)
+        grad.fill_(torch.nan)
+        assert torch.equal(first.state.g, before[None])
+        assert first.state.y.isfinite().all()
+        assert last is None or first.state.g is last  # the same memory, step after step
+    assert second.gradients(layout, lend=True).shape == (1, 2)
+    layout.models[0][0].grad = None
+    assert not first.gradients(layout, lend=True).any()
+
+
+def test_gradients_of_several_nodes_or_parameters_are_gathered() -> None:
+    for layout in (laid_out(6, nodes=2), laid_out(3, 3)):
+        (bucket,) = buckets(layout, 6)
+        grads = give(layout, 0)
+        g = bucket.gradients(layout, lend=True)
+        assert torch.equal(g.flatten(), torch.cat(grads))
+        assert g.data_ptr() not in {grad.data_ptr() for grad in grads}
+
+
+class Kept(NamedTuple):
+    x: Tensor
+    other: Tensor
+
+
+class Remembers(DSGD):
+    """Keeps the models of the step before."""
+
+    def init(self, x: Tensor) -> Kept:  # type: ignore[override]
+        return Kept(x, x)
+
+    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
+        return Kept(net.pull(s.x - lr * g), s.x)
+
+
+class LooksBack(Remembers):
+    """Reads its old models after the exchange."""
+
+    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
+        x = net.pull(s.x - lr * g)
+        return Kept(x, x - s.x)
+
+
+class LetsGo(Remembers):
+    """Does neither."""
+
+    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
+        return Kept(net.pull(s.x - lr * g), g)
+
+
+def test_results_land_on_what_is_not_needed_any_more() -> None:
+    assert brought(LetsGo()) == {0: "x"}
+    assert brought(Remembers()) == {}
+    assert brought(LooksBack()) == {}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_landing_changes_nothing(name: str) -> None:
+    """Every algorithm, with results put where its old variables were, and without."""
+    algorithm = ALGORITHMS[name]()
+    places = brought(algorithm)
+    torch.manual_seed(0)
+    x, gradients = torch.randn(1, 5, dtype=torch.float64), torch.randn(6, 1, 5).double()
+
+    class Landing(Alone):
+        out: dict[int, Tensor]
+
+        def _mix(self, rows: Tensor) -> Tensor:
+            out = self.out.get(len(self.came))
+            mixed = super()._mix(rows)
+            return mixed if out is None else out.copy_(mixed)
+
+    plain = landed = algorithm.init(x)
+    landed = type(plain)(*(None if v is None else v.clone() for v in plain))
+    for g in gradients:
+        mixer = Landing()
+        ready = all(v is not None for v in landed)
+        mixer.out = {k: getattr(landed, v) for k, v in places.items()} if ready else {}
+        plain = algorithm.step(plain, g, Alone(), 0.1)
+        landed = algorithm.step(landed, g, mixer, 0.1)
+        for a, b in zip(plain, landed, strict=True):
+            assert a is None or torch.equal(a, b)

@@ -48,25 +48,15 @@ class Needs(Flag):
     TREES = auto()  # zero-one weights on two spanning trees with a common root
 
 
-@runtime_checkable
-class Roomy(Protocol):
-    """A mixer that would like rows to be computed where it sends them from."""
-
-    def room(self, like: Tensor, /) -> Tensor | None:
-        """Return memory of that shape, for rows that the next verb is handed; none if any will do.
-
-        Nobody may look at it after that verb.
-        """
-        ...
-
-
 def plus(mix: Mix | None, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0) -> Tensor:
-    """X + αD in one pass over memory, to be handed to a mix; without one, to be kept."""
+    """X + αD in one pass over memory, to be handed to a mix; without one, to be kept.
+
+    A mixer may have ``room`` for rows, memory from which its next verb sends them without a copy.
+    """
     if isinstance(scale, Tensor):  # a step size for each trial
         return torch.addcmul(rows, change, scale)
-    engine = getattr(mix, "__self__", None)  # whose verb it is
-    out = engine.room(rows) if isinstance(engine, Roomy) else None
-    return torch.add(rows, change, alpha=scale, out=out)
+    room = getattr(getattr(mix, "__self__", None), "room", None)  # of the mixer whose verb it is
+    return torch.add(rows, change, alpha=scale, out=None if room is None else room(rows))
 
 
 def adapt_then_combine(

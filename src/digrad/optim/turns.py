@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Algorithm, Roomy, Verb
+from digrad.algorithms.base import Algorithm, Verb
 from digrad.engines.processes import Sent
 
 
@@ -26,6 +26,10 @@ class Link(Protocol):
     def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
     def mean(self, rows: Tensor, /) -> Tensor: ...
+
+    def room(self, like: Tensor, /) -> Tensor | None:
+        """Return memory for rows that the next verb is handed, and nobody looks at after it."""
+        ...
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Start sending rows that the next call of the verb will be handed."""
@@ -87,7 +91,7 @@ class Turns:
 
     def room(self, like: Tensor, /) -> Tensor | None:
         """Return memory from which rows leave without being copied, if the engine has it."""
-        return self.engine.room(like) if isinstance(self.engine, Roomy) else None
+        return self.engine.room(like)
 
     def _mix(self, verb: Literal["pull", "push", "mean"], rows: Tensor) -> Tensor:
         call, self._call = self._call, self._call + 1

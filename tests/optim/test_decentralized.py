@@ -62,12 +62,21 @@ class HeavyBall(DSGD):
         return Momentum(x, s.x, s.zeros)
 
 
+class Trailing(HeavyBall):
+    """Begins with two names for one tensor, and reads one after the other was replaced."""
+
+    def step(self, s: Momentum, g: Tensor, net: Any, lr: Any) -> Momentum:  # type: ignore[override]
+        x = net.pull(s.x - lr * g - 0.1 * s.before)
+        return Momentum(x, 0.5 * s.before + g, g)
+
+
+@pytest.mark.parametrize("algorithm", [HeavyBall(), Trailing()])
 @pytest.mark.parametrize("bucket_bytes", [1 << 20, 1])
-def test_an_algorithm_of_ones_own(bucket_bytes: int) -> None:
+def test_an_algorithm_of_ones_own(bucket_bytes: int, algorithm: HeavyBall) -> None:
     net = build("undirected-ring", 4)
-    opt, made = make(HeavyBall(), net, bucket_bytes=bucket_bytes)
+    opt, made = make(algorithm, net, bucket_bytes=bucket_bytes)
     train(opt, made, 6)
-    torch.testing.assert_close(rows(made), expected(HeavyBall(), net, 6).x, **EXACT)
+    torch.testing.assert_close(rows(made), expected(algorithm, net, 6).x, **EXACT)
     for value in opt.rows.buckets[0].state[1:]:  # what is kept is memory of its own, no more
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
 

@@ -50,10 +50,16 @@ class Bucket:
         self.settle(algorithm, algorithm.step(self.state, g, mixer, lr), g)
 
     def places(self, brings: Mapping[int, str]) -> dict[int, Tensor]:
-        """Return where mixings can put what they bring; the first step is unlike the others."""
-        if any(value is None for value in self.state):
+        """Return where mixings can put what they bring: on variables with memory of their own.
+
+        The first step is unlike the others, as it has gaps in its state.
+        """
+        values = [value for value in self.state if value is not None]
+        memory = {value.untyped_storage().data_ptr() for value in values}
+        if len(memory) < len(self.state):
             return {}
-        return {call: getattr(self.state, name) for call, name in brings.items()}
+        old = {call: getattr(self.state, name) for call, name in brings.items()}
+        return {k: v for k, v in old.items() if v is self.models or v.is_contiguous()}
 
     def settle(self, algorithm: Algorithm[Any], state: Any, lent: Tensor | None = None) -> None:
         """Take over a state, and put its point into the models; what is lent is copied."""
@@ -70,20 +76,13 @@ class Bucket:
 
     def _own(self, name: str, value: Tensor, state: Any, lent: Tensor | None) -> Tensor:
         """Copy what lies in the models, which may change, in gradients or in larger memory."""
-        storage = value.untyped_storage()
-        ours = storage.nbytes() == value.numel() * value.element_size()
-        if ours and not any(same_memory(value, other) for other in (self.models, lent)):
+        if _whole(value) and not any(same_memory(value, other) for other in (self.models, lent)):
             return value
-        before: Tensor | None = getattr(
-            self.state, name
-        )  # of the last step: its memory is in the cache
-        if (
-            before is None
-            or before.shape != value.shape
-            or any(same_memory(before, v) for v in state)
-        ):
+        before: Tensor | None = getattr(self.state, name)
+        kept = any(same_memory(before, other) for other in (*state, self.models))
+        if before is None or before.shape != value.shape or kept or not _whole(before):
             return value.clone(memory_format=torch.contiguous_format)
-        return before.copy_(value)
+        return before.copy_(value)  # where the last step's was, which is in the cache
 
     def gradients(self, layout: Layout, *, lend: bool) -> Tensor:
         """Gather the gradients of all own nodes; a parameter without one counts as zero.
@@ -105,6 +104,11 @@ class Bucket:
         if parameter.grad is None:
             return row.new_zeros(last - first)
         return slot.flat(parameter.grad)[first:last]
+
+
+def _whole(value: Tensor) -> bool:
+    """Whether a tensor has all of its memory for itself, and a place for every number."""
+    return value.untyped_storage().nbytes() == value.numel() * value.element_size()
 
 
 def cut(

@@ -196,13 +196,15 @@ def _cell(x: float) -> str:
     return str(int(x)) if abs(x) < 1e15 and x == int(x) else repr(x)
 
 
-def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> None:
     for key in before:
         if before[key] != now.get(key):
+            if isinstance(before[key], Mapping) and isinstance(now.get(key), Mapping):
+                _refuse_changes(before[key], now[key], f"{within}{key}.")
             raise RunFolderError(
                 message(
-                    f"the experiment has changed since this run began: {key} was "
+                    f"the experiment has changed since this run began: {within}{key} was "
                     f"{before[key]!r} and is {now.get(key)!r}",
-                    hint="undo the change, or start a new run with --out",
+                    hint="undo the change (was it --quick?), or start a new run with --out",
                 )
             )

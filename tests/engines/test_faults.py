@@ -55,7 +55,15 @@ def test_verdicts() -> None:
     # That 2 lost 1, which gave up before, says nothing about 0.
     stale = verdict({2: waits(1, lost=True), 1: waits(0)}, rank=2)
     assert stale.splitlines()[0] == "rank 0 does not answer"
-    assert verdict({0: waits(1), 1: waits(0)}, rank=0).startswith("the ranks wait for each other")
+    slow = verdict({0: waits(1), 1: waits(0)}, rank=0)
+    assert slow.startswith("the ranks wait for each other")
+    assert slow.endswith("hint: raise the timeout")
+    # Other calls: no timeout would help.
+    pushes, weighs = (
+        Notice(f"waited for rank {k}, in exchange 32 ({verb})", (k,))
+        for k, verb in ((1, "push"), (0, "weighted"))
+    )
+    assert "has one taken fewer steps?" in verdict({0: pushes, 1: weighs}, rank=0)
 
 
 def test_notices_survive_the_store() -> None:

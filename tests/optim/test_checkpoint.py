@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from digrad.errors import DigradError, FileFormatError, ParameterError
+from digrad.networks import exponential
 from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
 from digrad.optim.tensors import KINDS, read_tensors, write_tensors
 from digrad.optim.values import decode, encode
@@ -92,6 +93,15 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-000004.3"]
     assert latest(tmp_path) == newest
     assert load_checkpoint(tmp_path, opt) == {"which": 3}
+
+
+def test_of_another_number_of_nodes(tmp_path: Path) -> None:
+    """Said before a file is missed: it is no damaged checkpoint, and not to be deleted."""
+    save_checkpoint(tmp_path, make()[0])
+    made = models(6)
+    other = Decentralized([m.parameters() for m in made], "push-pull", exponential(6))
+    with pytest.raises(CheckpointError, match=r"is of 7 nodes, the network has 6\n.*use the netw"):
+        load_checkpoint(tmp_path, other)
 
 
 def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_a_plan_gives_the_whole_sweep_one_problem(tmp_path: Path) -> None:
     assert work.experiment.tf32
     assert len({id(job.recursion.problem) for job in work.jobs}) == 1
     assert not any(job.recursion.blocks or job.recursion.compiled for job in work.jobs)
-    longer = plan(replace(work.experiment, steps=2000))
+    longer = plan(replace(work.experiment, steps=4000))
     assert all(job.recursion.compiled and not job.recursion.blocks for job in longer.jobs)
     assert work.jobs[0].recursion.problem.nodes == 3
     assert PROBLEMS["images"] is image_problem

@@ -310,9 +310,10 @@ def test_short_numbers_round_more() -> None:
 
 
 def test_numbers_that_are_none_are_no_hits() -> None:
-    data = [(torch.full((4, 5), torch.nan), torch.zeros(4, dtype=torch.long))]
+    data = [(torch.ones(4, 5), torch.zeros(4, dtype=torch.long))]
     problem = ModuleProblem(nn.Linear(5, 2), data)
-    assert problem.measure(problem.start(), problem.start()[None], ["accuracy"])["accuracy"] == 0
+    diverged = torch.full_like(problem.start(), torch.nan)
+    assert problem.measure(diverged, diverged[None], ["accuracy"])["accuracy"] == 0
 
 
 @pytest.mark.parametrize(
@@ -526,6 +527,23 @@ LABELS = torch.tensor([0, 1, 2, 0, 1])
 INPUTS = torch.randn(5, 3, generator=torch.manual_seed(0))
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cell(x)[0][:, -1]
+
+
+class Branching(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+
 def linear(**changes) -> ModuleProblem:
     given = {"module": nn.Linear(3, 3), "data": [(INPUTS, LABELS)]} | changes
     return ModuleProblem(given.pop("module"), given.pop("data"), **given)
@@ -559,6 +577,15 @@ def linear(**changes) -> ModuleProblem:
             {"data": [TensorDataset(INPUTS, LABELS, LABELS)]},
             r"has 3 parts\n  hint: a sample is a pair",
         ),
+        (
+            {"data": [(INPUTS, LABELS), (INPUTS.where(INPUTS < 1, torch.nan), LABELS)]},
+            r"node 1: the inputs of sample \d are not finite\n  hint: leave",
+        ),
+        (
+            {"module": Recurrent(), "data": [(INPUTS[:, None].expand(5, 2, 3), LABELS)]},
+            r"for many nodes at once\n  Batching rule not implemented for aten::gru",
+        ),
+        ({"module": Branching()}, r"at once\n  vmap: .*\n  hint: .*branches on computed values"),
         ({"batch": 0}, "batch must be a whole number from 1 on, got 0"),
         ({"batch": 2.5}, "batch must be a whole number"),
         ({"node_samples": -1}, "node_samples must be a whole number from 0 on, got -1"),

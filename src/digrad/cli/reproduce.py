@@ -67,6 +67,10 @@ def reproduce(
     make = lookup(FIGURES, what, "figure")
     folder = out or Path("runs") / (f"{what}-quick" if quick else what)
     make(Order(what, quick, folder, device, resume, data_dir))
+    if quick and what != "networks":
+        show(
+            "quick: much shorter than the figure itself, so methods may come in another order here"
+        )
 
 
 def _networks(order: Order) -> None:

@@ -6,6 +6,7 @@ reason of its own.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ class Board:
             time.sleep(PAUSE)
 
 
+_EXCHANGE = re.compile(r"in (exchange \d+ \(\w+\))")
+
+
 def _key(rank: int) -> str:
     return f"notice/{rank}"
 
@@ -173,7 +177,10 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
     found = culprits(notices, rank)
     if not found:
         details = [f"rank {other} {notice.reason}" for other, notice in sorted(notices.items())]
-        return message("the ranks wait for each other", *details, hint="raise the timeout")
+        doing = {match[1] for text in details if (match := _EXCHANGE.search(text))}
+        apart = "all ranks must make the same calls in the same order: has one taken fewer steps?"
+        hint = apart if len(doing) > 1 else "raise the timeout"
+        return message("the ranks wait for each other", *details, hint=hint)
     who = ranks(found)
     if found[0] in notices:
         stopped = [f"rank {other} stopped: {notices[other].reason}" for other in found]

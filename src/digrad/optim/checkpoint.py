@@ -181,6 +181,13 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
                 hint=f"use digrad {manifest['digrad']}",
             )
         )
+    if manifest["nodes"] != opt.network.n:
+        raise CheckpointError(
+            message(
+                f"{place} is of {manifest['nodes']} nodes, the network has {opt.network.n}",
+                hint="use the network it was stored with, or another folder",
+            )
+        )
     nodes, extras = {}, []
     for node in opt.engine.nodes.tolist():
         tensors, about = read_tensors(_node_file(place, node))
@@ -197,7 +204,13 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        int(said["format"]), said["digrad"], said["run"]["steps"], said["run"]["absent"]
+        (
+            int(said["format"]),
+            int(said["nodes"]),
+            said["digrad"],
+            said["run"]["steps"],
+            said["run"]["absent"],
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = "delete its folder to use an older one"
         raise FileFormatError(message(f"{path} cannot be read: {error}", hint=hint)) from error

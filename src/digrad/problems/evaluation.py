@@ -167,4 +167,9 @@ def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:
     if len(inputs) != len(targets) or not len(targets):
         what = f"{where}: {len(inputs)} inputs, {len(targets)} targets"
         raise ParameterError(message(what, hint="give one or more samples, each with a target"))
+    for name, values in (("inputs", inputs), ("targets", targets)):
+        if values.is_floating_point() and not values.isfinite().all():
+            bad = int(values.isfinite().flatten(1).all(1).logical_not().nonzero()[0])
+            what = f"{where}: the {name} of sample {bad} are not finite"
+            raise ParameterError(message(what, hint="leave such samples out, or fill the gaps"))
     return inputs, targets

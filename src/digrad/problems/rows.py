@@ -51,21 +51,33 @@ class Rows:
             words = _words(training, inputs)
             _refuse_randomness(training, inputs)
         made = cls(plain, training, words)
-        if not made._many_at_once(inputs):
+        if made._refused(inputs):  # perhaps because results lie as they come
             for layer in training.modules():
                 if isinstance(layer, Conv2d | MaxPool2d):
                     layer.packed = True
+        if reason := made._refused(inputs):
+            raise ParameterError(
+                message(
+                    "the module cannot be computed for many nodes at once",
+                    reason,
+                    hint="recurrent layers and branches on computed values do not work",
+                )
+            )
         return made
 
-    def _many_at_once(self, inputs: Tensor) -> bool:
-        """Say whether two rows can be taken together with results that lie as they come."""
-        rows = self.start().expand(2, -1)
+    def _refused(self, inputs: Tensor) -> str:
+        """Say why two rows cannot be taken together; nothing if they can."""
+        rows, batches = self.start().expand(2, -1), torch.stack([inputs, inputs])
+
+        def outputs(row: Tensor, batch: Tensor) -> Any:
+            return functional_call(self.training, self.named(row), (batch,))
+
         try:
             with torch.no_grad():
-                vmap(lambda row: functional_call(self.training, self.named(row), (inputs,)))(rows)
-        except RuntimeError:
-            return False
-        return True
+                vmap(outputs)(rows, batches)
+        except RuntimeError as error:
+            return str(error).partition("\n")[0]
+        return ""
 
     @cached_property
     def many(self) -> nn.Module:
@@ -207,6 +219,7 @@ def _refuse_randomness(module: nn.Module, inputs: Tensor) -> None:
             message(
                 "the module draws random numbers of its own in training",
                 "a run could not be repeated, as these do not depend on (seed, node, step) alone",
-                hint="use nn.Dropout modules, not torch.nn.functional.dropout",
+                hint="use nn.Dropout modules instead of functions that draw, such as "
+                "torch.nn.functional.dropout and torch.randn",
             )
         )

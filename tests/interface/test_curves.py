@@ -318,3 +318,15 @@ def test_a_line_without_the_x_asked_for_is_named(tmp_path):
     paths = write(tmp_path / "one", bytes=lambda t, _: t), write(tmp_path / "two")
     with pytest.raises(DigradError, match="S-PP on ring: no bytes recorded\n  hint: draw along"):
         draw_curves(Trace.read(*paths), x="bytes")
+
+
+def test_curves_of_few_points_are_marked_at_different_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last one drawn hides the others wherever they agree."""
+    monkeypatch.setitem(globals(), "STEPS", np.arange(0, 70, 10))
+    run = write(tmp_path / "few", algorithms=("S-PP", "SGP", "Push-DIGing"))
+    (axes,) = draw_curves(Trace.read(run)).axes
+    places = [set(line.get_markevery()) for line in curves_of(axes).values()]
+    assert [len(each) for each in places] == [3, 2, 2]
+    assert len(set.union(*places)) == 7

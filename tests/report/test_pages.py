@@ -156,6 +156,13 @@ def test_runs_that_share_a_network_show_it_once(tmp_path: Path) -> None:
     assert titles == ["Curves", "Final values", "Network ring", "How to repeat it"]
 
 
+def test_networks_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    rings = [{"ring": f'topology = "directed-ring"\nn = {n}'} for n in (4, 6)]
+    folders = [write_run(tmp_path / str(k), networks=ring) for k, ring in enumerate(rings)]
+    titles = [section.title for section in run_page(folders).sections]
+    assert titles[2:4] == ["Network ring, n = 4", "Network ring, n = 6"]
+
+
 def test_other_pictures_of_the_folder_come_along(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name in ("map", "loss"):  # the page draws the loss itself

@@ -160,6 +160,10 @@ def _draw(axes: Axes, line: Line, style: Style) -> None:
     # Markers are even along x, at other places for each colour.
     even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style[0]) % 1) / MARKS
     marked = [int(there[k]) for k in np.searchsorted(line.x[there], even) if k < len(there)]
+    if (
+        len(there) <= MARKS + 2
+    ):  # or every point would be marked, and the last curve hide the others
+        marked = there[style[0] % 3 :: 3].tolist() or there[-1:].tolist()
     axes.plot(line.x, line.mean, **look, label=style[2], markevery=marked)
     if not np.isnan(line.rest).all():
         axes.plot(line.x, line.rest, **look | {"linewidth": 0.6, "marker": ""}, label="rest")

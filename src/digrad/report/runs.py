@@ -153,17 +153,23 @@ def _networks(runs: Iterable[Run]) -> list[Section]:
         if run.experiment is not None:
             for spec in run.experiment.networks:
                 found.setdefault((repr(spec), run.experiment.steps), spec)
-    return [_network(spec, steps) for (_, steps), spec in found.items()]
+    labels = [spec.label for spec in found.values()]
+    return [
+        _network(spec, steps, told_apart=labels.count(spec.label) > 1)
+        for (_, steps), spec in found.items()
+    ]
 
 
-def _network(spec: NetworkSpec, steps: int) -> Section:
+def _network(spec: NetworkSpec, steps: int, *, told_apart: bool) -> Section:
+    title = f"Network {spec.label}"
     try:
         net = network_of(spec)
+        title += f", n = {net.n}" if told_apart else ""
         rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
         body = network_body(analyze(net, Setting(T=steps), rtol=rtol))
     except DigradError as error:  # its file may have moved; the curves are still worth a page
         body = f'<p class="warning">{escape(str(error))}</p>'
-    return Section(f"Network {spec.label}", body)
+    return Section(title, body)
 
 
 def _origin(runs: Sequence[Run], again: str) -> Section:

@@ -21,13 +21,14 @@ def begin(
     world: int,
     blocks: list[int] | None = None,
     n: int | None = None,
+    device: str = "cpu",
     **options: Any,
 ) -> tuple[Decentralized, list[Parts], dict[str, int]]:
     """The optimizer of a rank, its models, and what ``train`` needs besides."""
     net = network_of(form, n)
     bounds = bounds_of(net.n, world, blocks)
     first, last = int(bounds[rank]), int(bounds[rank + 1])
-    made = models(net.n)[first:last]
+    made = [model.to(device) for model in models(net.n)[first:last]]
     options = {"bucket_bytes": 8 * 3 * 3, "timeout": 20.0, **options}
     params = [m.named_parameters() for m in made]
     opt = Decentralized(params, FORMS[form], net, blocks=blocks, **options)
@@ -45,7 +46,8 @@ def runs(rank: int, world: int, steps: int, **options: Any) -> dict[str, Any]:
         sent = opt.engine.sent.bytes - before
         with opt.consensus() as xhat:
             shown = rows(made)
-        out[form] = {"x": rows(made), "xhat": xhat, "shown": shown, "bytes": sent}
+        found = {"x": rows(made), "xhat": xhat, "shown": shown}
+        out[form] = {**{name: value.cpu() for name, value in found.items()}, "bytes": sent}
         opt.close()
     return out
 

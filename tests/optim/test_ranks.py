@@ -14,7 +14,8 @@ from optim.training import FORMS, answer, expected, network_of
 pytestmark = pytest.mark.xdist_group("ranks")
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 SLOW = [(3, None), (4, None), (8, 8)]
-RANKS = [(2, None), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+RANKS = [(2, None), (2, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 def ran(task: str, world: int, **arguments: Any) -> list[Any]:
@@ -25,10 +26,11 @@ def errors(task: str, world: int, **arguments: Any) -> list[str]:
     return [o.error for o in pool().outcomes(f"optim.tasks:{task}", world, **arguments)]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NO_GPU)])
 @pytest.mark.parametrize(("world", "n"), RANKS)
-def test_the_same_run_as_in_one_process(world: int, n: int | None) -> None:
+def test_the_same_run_as_in_one_process(world: int, n: int | None, device: str) -> None:
     """Every algorithm, several buckets, blocks of nodes; and bytes as the theory counts them."""
-    made = ran("runs", world, steps=8, n=n)
+    made = ran("runs", world, steps=8, n=n, device=device)
     for form, algorithm in FORMS.items():
         net = network_of(form, n)
         end = expected(algorithm, net, 8)

@@ -129,7 +129,8 @@ class Processes:
         # Rows that leave whole, as they are and through memory alone need not be copied there.
         whole = all(len(m.packets) == 1 and m.packets[0][1] is None for m in self._mixing.values())
         direct = isinstance(self._courier, MixedCourier) and self._courier.all_near
-        self._direct = whole and direct and self._message_dtype == self._dtype
+        plain = self._message_dtype == self._dtype and self._device.type == "cpu"
+        self._direct = whole and direct and plain
 
     def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         """R X; into ``out`` if it is given, of the same shape and not where the rows lie."""

@@ -213,7 +213,7 @@ def _pace(
         jobs = len(experiment.networks) * len(experiment.algorithms)
         saved = jobs * steps * (9e-5 + 2e-7 * trials * problem.nodes)
         return steps > (100 if compiles else 1000), compiles and saved > MODULE_SECONDS
-    if compiles:  # a module's operations are large: what is left out in a minute is the Python
+    if compiles:  # a module is traced, which takes a second or two, and not fused
         return False, steps > 3000
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
     return saved > COMPILE_SECONDS, False

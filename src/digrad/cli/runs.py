@@ -178,15 +178,11 @@ def progress_bar(experiment: Any) -> Iterator[Any]:
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} trial-steps{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    trials = len(experiment.networks) * sum(
-        len(spec.step_sizes or experiment.step_sizes) * len(experiment.seeds)
-        for spec in experiment.algorithms
-    )
     console = Console(stderr=True)
     quiet = not console.is_terminal
     done: dict[int, int] = {}  # trial-steps of each job
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=trials * experiment.steps, rate="")
+        task = bar.add_task("starting", total=experiment.trials * experiment.steps, rate="")
 
         def report(job: Any, t: int) -> None:
             done[job.index] = t * len(job.trials)

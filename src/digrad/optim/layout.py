@@ -68,11 +68,6 @@ class Layout:
         """A parameter: all have its dtype and device."""
         return self.models[0][0]
 
-    def span(self, group: int) -> slice:
-        """Return the columns of a group, an empty stretch if all of it is frozen."""
-        own = [slot for slot in self.slots if slot.group == group]
-        return slice(own[0].start, own[-1].stop) if own else slice(0, 0)
-
     def summary(self) -> str:
         """Describe the rows in a line that differs for different models."""
         parts = [(slot.group, list(slot.shape), slot.stride) for slot in self.slots]

@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from torch.utils.data import Dataset
 
 from digrad.errors import ParameterError, message
-from digrad.problems.losses import CROSS_ENTROPIES, Loss
+from digrad.problems.losses import CROSS_ENTROPIES, Loss, cross_entropy
 from digrad.problems.rows import Rows
 
 AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
@@ -123,6 +123,10 @@ class Evaluation:
         if self.loss in CROSS_ENTROPIES and outputs.shape[1:2] == (1,):
             what = f"the module has one output, {tuple(outputs.shape)}: cross-entropy is 0 then"
             raise ParameterError(message(what, hint="pass loss=torch.nn.functional.mse_loss"))
+        outs, most = outputs.shape[1], samples.targets.max()
+        if self.loss is cross_entropy and most >= outs:
+            what = f"{which} targets go up to class {int(most)}, the module has {outs} outputs"
+            raise ParameterError(message(what, hint="classes count from 0; give it one more"))
         mean, rtol = alone.mean(), max(1e-3, 4 * torch.finfo(alone.dtype).eps)
         if together.dim() or not torch.allclose(together, mean, rtol=rtol, equal_nan=True):
             found = f"of shape {tuple(together.shape)}" if together.dim() else f"{together:.6g}"

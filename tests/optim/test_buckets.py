@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from digrad.algorithms import ALGORITHMS, DSGD, PushPull
 from digrad.optim.flat import Bucket, cut
 from digrad.optim.layout import Layout, lay_out
-from digrad.optim.turns import Alone, brought
+from digrad.optim.turns import Alone, Turns, brought
 
 
 def laid_out(*sizes: int, nodes: int = 1) -> Layout:
@@ -141,3 +141,20 @@ def test_landing_changes_nothing(name: str) -> None:
         landed = algorithm.step(landed, g, mixer, 0.1)
         for a, b in zip(plain, landed, strict=True):
             assert a is None or torch.equal(a, b)
+
+
+def test_nothing_lands_on_rows_that_are_being_sent() -> None:
+    """A message may still be read from there when the first sums are written."""
+    asked: list[dict[str, Any]] = []
+
+    class Link:
+        def pull(self, rows: Tensor, /, **options: Any) -> Tensor:
+            asked.append(options)
+            return rows.clone()
+
+    x, other = torch.ones(1, 4), torch.zeros(1, 4)
+    turns = Turns(Link())  # type: ignore[arg-type]
+    turns.next(4, {0: other, 1: x}).pull(x)
+    turns.pull(x)
+    turns.pull(other)
+    assert asked == [{"out": other}, {}, {}]

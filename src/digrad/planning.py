@@ -55,6 +55,11 @@ class Plan:
     experiment: Experiment
     jobs: list[Job]
 
+    @property
+    def total(self) -> int:
+        """Trial-steps to do."""
+        return sum(len(job.trials) for job in self.jobs) * self.experiment.steps
+
 
 def plan(experiment: Experiment, device: str = "cpu") -> Plan:
     """Build networks, problem and algorithms; refuse impossible combinations before step 0."""

@@ -18,7 +18,7 @@ from digrad.engines.simulator import Simulator
 from digrad.models import CNN
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem
-from digrad.run import Recursion, Trials
+from digrad.runs.recursion import Recursion, Trials
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PER_NODE, BATCH = 500, 8

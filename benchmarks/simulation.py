@@ -14,7 +14,7 @@ from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, Network, erdos_renyi, random_regular, weigh
 from digrad.problems import Logistic, Quadratic
-from digrad.run import Recursion, Trials
+from digrad.runs.recursion import Recursion, Trials
 
 NODES, DIM, SAMPLES, RHO = 20, 400, 400, 0.01
 

@@ -23,7 +23,7 @@ import resource, time
 import numpy as np
 from digrad.networks import *
 from digrad.theory import constants
-from digrad.draws import Draws
+from digrad.base.streams import Draws
 
 def sparse(n, degree):
     # a cycle through all nodes and degree - 1 random links out of each: unbalanced in-degrees

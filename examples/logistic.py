@@ -11,7 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader, TensorDataset
 
 import digrad
-from digrad.optim import Decentralized, NodeSampler
+from digrad.data.shards import NodeSampler
+from digrad.optim import Decentralized
 
 DIM, SAMPLES = 20, 500
 

@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import digrad
 from digrad.data import Part, read_images
+from digrad.data.shards import NodeSampler, shard
 from digrad.models import CNN
-from digrad.optim import Decentralized, NodeSampler, load_checkpoint, save_checkpoint, shard
+from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
 
 
 def tensors(part: Part, mean: float, std: float) -> TensorDataset:

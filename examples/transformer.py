@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import digrad
+from digrad.data.shards import NodeSampler
 from digrad.models import Transformer
-from digrad.optim import Decentralized, NodeSampler
 
 ALPHABET, LENGTH = 128, 32
 
@@ -46,7 +46,7 @@ def main() -> None:
     model = Transformer(ALPHABET, LENGTH)
     if options.start:
         model.load_state_dict(torch.load(options.start, weights_only=True))
-    opt = Decentralized(
+    opt = digrad.optim.Decentralized(
         model.parameters(),
         digrad.PushPull(y_form="cta"),  # its trackers travel while gradients are computed
         digrad.networks.directed_ring(nodes),

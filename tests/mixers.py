@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
-from digrad.errors import NetworkError
+from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
 

@@ -5,10 +5,10 @@ from tempfile import TemporaryDirectory
 
 from matplotlib.figure import Figure
 
-from digrad.experiment import parse_experiment
-from digrad.figures import draw_curves, save_figure
-from digrad.runner import run
-from digrad.trace import Trace
+from digrad.runs.execute import run
+from digrad.runs.experiment import parse_experiment
+from digrad.runs.results import Trace
+from digrad.show.figures import draw_curves, save_figure
 
 EXPERIMENT = {
     "step_sizes": [0.1],

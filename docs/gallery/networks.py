@@ -4,8 +4,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from digrad.figures import draw_network, save_figure
 from digrad.networks import build
+from digrad.show.figures import draw_network, save_figure
 from digrad.theory import perron
 
 NAMES = "directed-ring", "exponential", "multi-sub-ring", "erdos-renyi", "star", "binary-tree"

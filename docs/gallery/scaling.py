@@ -4,8 +4,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from digrad.comparison import scaling
-from digrad.figures import draw_scaling, save_figure
+from digrad.analysis.comparison import scaling
+from digrad.show.figures import draw_scaling, save_figure
 
 NAMES = ["directed-ring", "undirected-ring", "exponential", "multi-sub-ring", "star", "complete"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from digrad.data import counts_of, read_images
-from digrad.figures import save_figure
-from digrad.figures.shares import draw_shares
 from digrad.problems import partition
+from digrad.show.figures import save_figure
+from digrad.show.figures.shares import draw_shares
 
 
 def draw(small: bool = False) -> dict[str, Figure]:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from digrad import networks, optim, theory
     from digrad.algorithms import PushPull
     from digrad.analysis import Analysis, analyze
-    from digrad.errors import DigradError
+    from digrad.base.errors import DigradError
     from digrad.networks import Digraph, Network, build, load, weigh
     from digrad.theory import Bracket, Setting, constants, perron
 
@@ -36,7 +36,7 @@ _HOMES = {
     "Analysis": "analysis",
     "PushPull": "algorithms",
     "analyze": "analysis",
-    "DigradError": "errors",
+    "DigradError": "base.errors",
     "Digraph": "networks",
     "Network": "networks",
     "build": "networks",

@@ -15,7 +15,7 @@ from digrad.algorithms import (
     PushDiging,
     PushPull,
 )
-from digrad.algorithms.base import Early, leaving
+from digrad.algorithms.contract import Early, leaving
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states
 
 VARIANTS: dict[str, Any] = {

@@ -29,7 +29,7 @@ from digrad.algorithms import (
     Sonata,
     rounds_for,
 )
-from digrad.errors import DigradError, ParameterError
+from digrad.base.errors import DigradError, ParameterError
 from digrad.networks import Network, build
 from digrad.theory.certificates import digraph_metrics
 from digrad.theory.eigenvectors import perron

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from digrad.algorithms import ALGORITHMS, Needs, check, needs
-from digrad.errors import NetworkError
+from digrad.base.errors import NetworkError
 from digrad.networks import Network, build, weigh
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from digrad.base.errors import DigradError, FileFormatError
 from digrad.data import cifar, read_images
 from digrad.data.idx import read_idx
-from digrad.errors import DigradError, FileFormatError
 from tiny_images import (
     CIFAR_FILES,
     cifar_contents,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from digrad.base.errors import ParameterError
 from digrad.data import Images, Part, counts_of
-from digrad.errors import ParameterError
 
 
 def part(count: int = 4, **changes: np.ndarray) -> Part:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from digrad.base.errors import ParameterError, UnknownNameError
 from digrad.data import MissingDataError, cifar, data_folder, find_files, read_images
 from digrad.data.places import cache_folder
 from digrad.data.sets import home_of
-from digrad.errors import ParameterError, UnknownNameError
 from tiny_images import cifar_contents, write_mnist
 
 

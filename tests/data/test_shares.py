@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from digrad.base.errors import ParameterError
 from digrad.cli import main
-from digrad.errors import ParameterError
-from digrad.figures import save_figure
-from digrad.figures.shares import LEAST, MOST, ROW, draw_shares
+from digrad.show.figures import save_figure
+from digrad.show.figures.shares import LEAST, MOST, ROW, draw_shares
 from tiny_images import write_mnist
 
 Run = Callable[[str], tuple[int, str, str]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from digrad.base.errors import FileFormatError
 from digrad.data import read_text, text
-from digrad.errors import FileFormatError
 
 
 @given(st.text(min_size=1).filter(lambda words: "\0" not in words))

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
-from digrad.algorithms.base import Early
-from digrad.engines import exchange, segments
-from digrad.engines.processes import Processes
+from digrad.algorithms.contract import Early
+from digrad.base.errors import DigradError, NetworkError
+from digrad.engines.processes import exchange
+from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
-from digrad.errors import DigradError, NetworkError
-from digrad.metrics import Gauge
+from digrad.engines.transports import segments
 from digrad.networks import Digraph, Network, binary_tree, build, weigh
 from digrad.problems import Quadratic
-from digrad.run import Recursion, Trials
+from digrad.runs.metrics import Gauge
+from digrad.runs.recursion import Recursion, Trials
 
 STEPS = 5
 TRIALS = Trials(seeds=[3, 4], step_sizes=[0.05, 0.02])

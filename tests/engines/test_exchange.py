@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from digrad.engines import exchange
-from digrad.engines.exchange import Exchange, Mixing, averaging
-from digrad.engines.routes import bounds_of, route
+from digrad.engines.processes import exchange
+from digrad.engines.processes.exchange import Exchange, Mixing, averaging
+from digrad.engines.processes.routes import bounds_of, route
 from digrad.networks import build
 
 FLOAT = torch.float64

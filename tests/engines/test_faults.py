@@ -7,9 +7,8 @@ from threading import Timer
 import pytest
 from torch.distributed import FileStore, HashStore
 
-from digrad.engines import faults
-from digrad.engines.agreement import DisagreementError, compare, fingerprint, meet
-from digrad.engines.faults import (
+from digrad.engines.processes import faults
+from digrad.engines.processes.faults import (
     Board,
     Notice,
     PeerError,
@@ -18,6 +17,7 @@ from digrad.engines.faults import (
     verdict,
     within,
 )
+from digrad.engines.processes.handshake import DisagreementError, compare, fingerprint, meet
 from digrad.networks import build
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from digrad.engines.processes import Processes
-from digrad.errors import ParameterError
+from digrad.base.errors import ParameterError
+from digrad.engines.processes.engine import Processes
 from digrad.networks import build
 from engines import ranks
 from engines.tasks import VARIANTS, lopsided
@@ -189,8 +189,8 @@ KILLED = """
 import sys, time, torch, torch.distributed as dist
 from datetime import timedelta
 from pathlib import Path
-from digrad.engines.processes import Processes
-from digrad.errors import DigradError
+from digrad.engines.processes.engine import Processes
+from digrad.base.errors import DigradError
 from digrad.networks import build
 
 rank, world, port, folder, memory = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.engines.routes import Route, bounds_of, route
-from digrad.errors import ParameterError
+from digrad.base.errors import ParameterError
+from digrad.engines.processes.routes import Route, bounds_of, route
 from digrad.networks import build
 from strategies import stochastic_networks
 

@@ -11,10 +11,17 @@ from threading import Thread
 import pytest
 import torch
 
-from digrad.engines import doorbells, segments
-from digrad.engines.doorbells import Bell, Listener, call
-from digrad.engines.memory import RECYCLED, Pool, Results, rounded
-from digrad.engines.segments import Memory, SharedMemoryError, Slot, Views, make_arena, open_arena
+from digrad.engines.transports import doorbells, segments
+from digrad.engines.transports.doorbells import Bell, Listener, call
+from digrad.engines.transports.memory import RECYCLED, Pool, Results, rounded
+from digrad.engines.transports.segments import (
+    Memory,
+    SharedMemoryError,
+    Slot,
+    Views,
+    make_arena,
+    open_arena,
+)
 
 linux = pytest.mark.skipif(not doorbells.available(), reason="no anonymous shared memory")
 
@@ -177,7 +184,7 @@ def test_what_was_sent_before_hanging_up_still_arrives(bells: tuple[Bell, Bell])
 
 FORKING = """
 import os, socket, time
-from digrad.engines.doorbells import Bell
+from digrad.engines.transports.doorbells import Bell
 left, right = map(Bell, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
 child = os.fork()
 if child == 0:

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore
 
-from digrad.engines.faults import Board, PeerError
-from digrad.engines.wire import DeviceWire
+from digrad.engines.processes.faults import Board, PeerError
+from digrad.engines.transports.wire import DeviceWire
 
 
 class Work:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.errors import NetworkError
+from digrad.base.errors import NetworkError
 from digrad.networks.digraph import Digraph
 from strategies import digraphs, links_of
 

@@ -12,12 +12,12 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from digrad.errors import FileFormatError, NetworkError, ParameterError
+from digrad.base.atomic import WriteError
+from digrad.base.errors import FileFormatError, NetworkError, ParameterError
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load, save
 from digrad.networks.network import Network
 from digrad.networks.weights import weigh
-from digrad.writing import WriteError
 
 GRAPH = Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
 NET = weigh(GRAPH)

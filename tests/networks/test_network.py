@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digrad.errors import DigradError, NetworkError
+from digrad.base.errors import DigradError, NetworkError
 from digrad.networks.network import Network
 from digrad.networks.topologies import directed_ring
 from digrad.networks.weights import weigh

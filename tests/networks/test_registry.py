@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from digrad.errors import (
+from digrad.base.errors import (
     DigradError,
     FileFormatError,
     NetworkError,

@@ -6,8 +6,8 @@ from math import ceil, isqrt, log2
 import numpy as np
 import pytest
 
-from digrad.draws import Draws
-from digrad.errors import NetworkError, ParameterError
+from digrad.base.errors import NetworkError, ParameterError
+from digrad.base.streams import Draws
 from digrad.networks import random_topologies
 from digrad.networks.digraph import Digraph
 from digrad.networks.random_topologies import (

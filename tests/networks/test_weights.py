@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digrad.errors import NetworkError, UnknownNameError
+from digrad.base.errors import NetworkError, UnknownNameError
 from digrad.networks import trees
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_files import MTX, NET, SAME, A, bytes_of, graphml, put
 
-from digrad.errors import DigradError, FileFormatError, NetworkError
-from digrad.networks import content
+from digrad.base import files as content
+from digrad.base.errors import DigradError, FileFormatError, NetworkError
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
 from digrad.networks.matrices import PARTS

@@ -8,10 +8,10 @@ import torch
 from torch import distributed, nn
 from torch.distributed import checkpoint as dcp
 
-from digrad.engines.routes import bounds_of
+from digrad.engines.processes.routes import bounds_of
 from digrad.networks import build, directed_ring
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
-from digrad.optim.watch import measure
+from digrad.optim.scalars import measure
 from optim.training import FORMS, Parts, losses, models, network_of, rows, train
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from digrad.algorithms import ALGORITHMS, DSGD, PushPull
-from digrad.optim.flat import Bucket, cut
+from digrad.optim.bucket_mixer import Alone, Turns, brought
+from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout, lay_out
-from digrad.optim.turns import Alone, Turns, brought
 
 
 def laid_out(*sizes: int, nodes: int = 1) -> Layout:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from digrad.errors import DigradError, FileFormatError, ParameterError
+from digrad.base.errors import DigradError, FileFormatError, ParameterError
 from digrad.networks import exponential
 from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
-from digrad.optim.tensors import KINDS, read_tensors, write_tensors
-from digrad.optim.values import decode, encode
+from digrad.optim.json_values import decode, encode
+from digrad.optim.tensor_files import KINDS, read_tensors, write_tensors
 from engines import ranks
 from optim.test_state import make
 from optim.training import FORMS, Parts, expected, models, network_of, rows, train

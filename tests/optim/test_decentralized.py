@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import digrad
 from digrad.algorithms import ALGORITHMS, DSGD, SGP, PushDiging, PushPull
+from digrad.base.errors import DigradError, NetworkError, ParameterError, UnknownNameError
 from digrad.engines.simulator import Simulator
-from digrad.errors import DigradError, NetworkError, ParameterError, UnknownNameError
-from digrad.metrics import Gauge
 from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
-from digrad.optim.flat import vectors
+from digrad.optim.buckets import vectors
+from digrad.runs.metrics import Gauge
 from digrad.theory import perron
 from optim.training import DIM, FORMS, answer, expected, losses, models, network_of, rows, train
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from digrad.metrics import Gauge
+from digrad.runs.metrics import Gauge
 from engines.ranks import pool
 from optim.test_decentralized import Problem
 from optim.training import FORMS, answer, expected, network_of

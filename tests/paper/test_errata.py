@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from digrad.algorithms import PushPull
-from digrad.errors import NetworkError
+from digrad.base.errors import NetworkError
 from digrad.networks import (
     Digraph,
     Network,
@@ -21,7 +21,7 @@ from digrad.networks import (
     undirected_ring,
     weigh,
 )
-from digrad.schedules import StepDecay
+from digrad.runs.schedules import StepDecay
 from digrad.theory import (
     Setting,
     constants,

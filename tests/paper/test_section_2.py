@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.errors import NetworkError
+from digrad.base.errors import NetworkError
 from digrad.networks import (
     Network,
     binary_tree,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from digrad import runner
-from digrad.errors import DigradError
-from digrad.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.base.errors import DigradError
 from digrad.problems import PROBLEMS, character_problem
+from digrad.runs import execute
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 12  # 540 characters, 28 different
 SMALL = {"length": 8, "width": 8, "heads": 2, "layers": 1, "batch": 2}
@@ -108,13 +108,13 @@ def test_stopped_and_resumed_to_the_same_bytes(path: str, tmp_path: Path) -> Non
         step_sizes=(0.1, 0.2),
         metrics_every=3,
     )
-    whole = runner.run(experiment, tmp_path / "whole")
+    whole = execute.run(experiment, tmp_path / "whole")
 
     def stop(job, t: int) -> None:
         if t == 6:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        runner.run(experiment, tmp_path / "stopped", progress=stop)
-    out = runner.run(experiment, tmp_path / "stopped", resume=True)
+        execute.run(experiment, tmp_path / "stopped", progress=stop)
+    out = execute.run(experiment, tmp_path / "stopped", resume=True)
     assert (out / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()

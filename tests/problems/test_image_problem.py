@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from digrad import runner
+from digrad.base.errors import DigradError
 from digrad.data import cifar, read_images
-from digrad.errors import DigradError
-from digrad.experiment import load_experiment
-from digrad.metrics import METRICS
 from digrad.models import CNN
-from digrad.planning import plan
 from digrad.problems import PROBLEMS, image_problem, partition
-from digrad.trace import Trace
+from digrad.runs import execute
+from digrad.runs.experiment import load_experiment
+from digrad.runs.metrics import METRICS
+from digrad.runs.planning import plan
+from digrad.runs.results import Trace
 from tiny_images import cifar_contents, images, write_mnist
 
 MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels
@@ -183,8 +183,8 @@ def test_stopped_and_resumed_to_the_same_bytes(
     """The paper's network with dropout, killed in both methods, at records and in between."""
     problem = f'data_dir = "{mnist}"\nbatch = 2\nnode_samples = 5'
     experiment = load_experiment(written(tmp_path, problem))
-    whole = runner.run(experiment, tmp_path / "whole")
-    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)
+    whole = execute.run(experiment, tmp_path / "whole")
+    monkeypatch.setattr(execute, "CHECKPOINT_SECONDS", -1.0)
     for stops in ([(0, 4), (1, 8)], [(0, 12), (1, 4), (1, 12)]):
         out = tmp_path / f"stopped-{stops}"
         for place in stops:
@@ -195,15 +195,15 @@ def test_stopped_and_resumed_to_the_same_bytes(
 
             begun = out.exists()
             with pytest.raises(KeyboardInterrupt):
-                runner.run(experiment, out, resume=begun, progress=stop)
-        runner.run(experiment, out, resume=True)
+                execute.run(experiment, out, resume=begun, progress=stop)
+        execute.run(experiment, out, resume=True)
         assert (out / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     losses = {row["loss"] for row in rows(whole) if row["step"] == "12"}
     assert len(losses) == 4  # seeds and methods differ
 
 
 def test_what_is_recorded_without_being_asked(tmp_path: Path) -> None:
-    out = runner.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "run")
+    out = execute.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "run")
     kept = {name for name in METRICS if all(row[name] for row in rows(out))}
     assert kept == {
         *("loss", "accuracy", "test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy"),
@@ -217,11 +217,11 @@ def test_what_is_recorded_without_being_asked(tmp_path: Path) -> None:
 def test_metrics_are_chosen(tmp_path: Path) -> None:
     chosen = 'metrics = ["test_accuracy", "gradient_norm"]'
     experiment = load_experiment(written(tmp_path, DIGITS, more=chosen))
-    out = runner.run(experiment, tmp_path / "run")
+    out = execute.run(experiment, tmp_path / "run")
     seen = {name for name in METRICS if any(row[name] for row in rows(out))}
     cheap = {"consensus", "tracking", "messages", "bytes"}
     assert seen - cheap == {"test_loss", "test_accuracy", "gradient_norm"}
-    every = runner.run(replace(experiment, metrics=()), tmp_path / "every")
+    every = execute.run(replace(experiment, metrics=()), tmp_path / "every")
     for a, b in zip(rows(out), rows(every), strict=True):  # looking changes nothing
         assert (a["test_accuracy"], a["consensus"]) == (b["test_accuracy"], b["consensus"])
 
@@ -255,8 +255,8 @@ def test_wrong_keys_end_in_one_message(
 def test_divergence_is_marked(tmp_path: Path) -> None:
     """Huge steps leave the finite numbers; their neighbours in the same tensor do not notice."""
     sizes = "[0.05, 1e30]"
-    wild = runner.run(load_experiment(written(tmp_path, DIGITS, sizes=sizes)), tmp_path / "wild")
-    tame = runner.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "tame")
+    wild = execute.run(load_experiment(written(tmp_path, DIGITS, sizes=sizes)), tmp_path / "wild")
+    tame = execute.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "tame")
     for row in rows(wild):
         ended = row["step_size"] == "1e+30"
         assert bool(row["diverged_at"]) == ended

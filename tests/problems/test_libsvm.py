@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.errors import DigradError, FileFormatError, ParameterError, UnknownNameError
+from digrad.base.errors import DigradError, FileFormatError, ParameterError, UnknownNameError
 from digrad.problems import PROBLEMS, Logistic, libsvm, libsvm_problem, read_libsvm
 
 TEXT = """\

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from digrad.errors import DigradError, ParameterError
+from digrad.base.counters import Sampler
+from digrad.base.errors import DigradError, ParameterError
 from digrad.problems import PROBLEMS, Classifier, KnownOptimum, Logistic, Problem, logistic
-from digrad.sampling import Sampler
 
 ALL = slice(None)
 SIZES = (3, 7, 1, 4)

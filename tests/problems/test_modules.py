@@ -14,8 +14,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from digrad.algorithms import PushPull
+from digrad.base.counters import Sampler
+from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
-from digrad.errors import DigradError
 from digrad.models import CNN, MLP, ResNet
 from digrad.networks import exponential, weigh
 from digrad.problems import (
@@ -27,8 +28,7 @@ from digrad.problems import (
     losses,
     modules,
 )
-from digrad.run import Recursion, Trials
-from digrad.sampling import Sampler
+from digrad.runs.recursion import Recursion, Trials
 
 SIZES = (3, 7, 1, 5)  # samples of each node
 SEEDS = torch.tensor([4, 9])

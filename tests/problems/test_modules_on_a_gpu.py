@@ -8,13 +8,13 @@ from torch.func import vmap
 from torch.nn import functional
 
 from digrad.algorithms import PushPull
+from digrad.base.counters import Sampler
 from digrad.engines.simulator import Simulator
 from digrad.models import CNN, ResNet
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem, layers
 from digrad.problems.convolution import convolve
-from digrad.run import Recursion, Trials
-from digrad.sampling import Sampler
+from digrad.runs.recursion import Recursion, Trials
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"),

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from digrad.errors import DigradError, ParameterError
+from digrad.base.counters import Sampler
+from digrad.base.errors import DigradError, ParameterError
 from digrad.problems import PROBLEMS, Classifier, KnownOptimum, Problem, Quadratic
-from digrad.sampling import Sampler
 
 ALL = slice(None)
 # What seed 11 gives for 2 nodes and 3 variables: on another machine it must be the same.

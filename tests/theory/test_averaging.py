@@ -1,7 +1,5 @@
 """The sparse route to M1..N4: against the dense route, the truth, and its own proof."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -10,12 +8,12 @@ from scipy.sparse import csr_array
 
 from digrad.networks import build, erdos_renyi, multi_sub_ring, path, star, weigh
 from digrad.theory import averaging
+from digrad.theory import network_constants as module
 from digrad.theory.averaging import Doeblin, averages, averaging_sums, doeblin
-from digrad.theory.constants import constants
 from digrad.theory.eigenvectors import perron
+from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks, exact, inside, long_sums, mixing_time
 
-module = import_module("digrad.theory.constants")  # the package exports a function of that name
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4")
 NETWORKS = {
     "path": weigh(path(25)),

@@ -1,6 +1,5 @@
 """The constants M1..N8, P1..P5, Q: printed digits, brute force, exact fractions, invariances."""
 
-from importlib import import_module
 from math import inf, sqrt
 
 import numpy as np
@@ -20,7 +19,8 @@ from digrad.networks import (
     undirected_ring,
     weigh,
 )
-from digrad.theory.constants import constants
+from digrad.theory import network_constants as module
+from digrad.theory.network_constants import constants
 from theory.brute_force import (
     NAMES,
     any_networks,
@@ -34,8 +34,6 @@ from theory.brute_force import (
     uniform,
     weights,
 )
-
-module = import_module("digrad.theory.constants")  # the package exports a function of that name
 
 # ALGORITHMS.md, section 3: an independent implementation, ten digits.
 HEADER = ("n_pi", "M1", "M2", "N5", "N6", "N7", "N8")

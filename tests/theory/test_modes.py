@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from functools import cache
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -22,11 +21,11 @@ from digrad.networks import (
     undirected_ring,
     weigh,
 )
-from digrad.theory.constants import constants
+from digrad.theory import network_constants as module
 from digrad.theory.modes import matrix_sums, normal_modes
+from digrad.theory.network_constants import constants
 from theory.brute_force import Weights, exact, identity, inside, long_sums
 
-module = import_module("digrad.theory.constants")  # the package exports a function of that name
 NAMES = ("N5", "N6", "N7", "N8")
 PI = np.longdouble("3.14159265358979323846264338327950288")
 NORMAL = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digrad.errors import ParameterError
+from digrad.base.errors import ParameterError
 from digrad.networks import (
     binary_tree,
     complete,

@@ -12,13 +12,13 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 
-from digrad import book, runner
-from digrad.errors import DigradError
-from digrad.experiment import parse_experiment
-from digrad.metrics import Gauge
-from digrad.planning import Job, Plan
-from digrad.run import Moment
-from digrad.training import train as training
+from digrad.base.errors import DigradError
+from digrad.runs import execute, record
+from digrad.runs import train as training
+from digrad.runs.experiment import parse_experiment
+from digrad.runs.metrics import Gauge
+from digrad.runs.planning import Job, Plan
+from digrad.runs.recursion import Moment
 
 
 def train(
@@ -42,8 +42,8 @@ def train(
             if rank == 0:
                 raise KeyboardInterrupt
 
-    before = runner.CHECKPOINT_SECONDS
-    runner.CHECKPOINT_SECONDS = -1.0  # a checkpoint at every record
+    before = execute.CHECKPOINT_SECONDS
+    execute.CHECKPOINT_SECONDS = -1.0  # a checkpoint at every record
     os.environ["TORCHELASTIC_RUN_ID"] = launcher
     dtype = getattr(torch, message_dtype) if message_dtype else None
     options = {"timeout": 20.0, "progress": progress, "message_dtype": dtype, **options}
@@ -52,7 +52,7 @@ def train(
     except (KeyboardInterrupt, DigradError) as error:
         return f"{type(error).__name__}: {error}"
     finally:
-        runner.CHECKPOINT_SECONDS = before
+        execute.CHECKPOINT_SECONDS = before
         del os.environ["TORCHELASTIC_RUN_ID"]
     return ""
 
@@ -91,7 +91,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
 
 def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) -> str:
     """One rank raises in the middle."""
-    plain = book._ended
+    plain = record._ended
     calls = 0
 
     def ended(*given: Any) -> Any:
@@ -101,11 +101,11 @@ def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) ->
             raise DigradError("the disk is full")
         return plain(*given)
 
-    book._ended = ended
+    record._ended = ended
     try:
         return train(rank, world, **arguments)
     finally:
-        book._ended = plain
+        record._ended = plain
 
 
 def command(rank: int, world: int, file: str, out: str, **options: Any) -> list[Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from digrad.experiment import Experiment, KindSpec
-from digrad.store import to_table, toml_text
+from digrad.runs.experiment import Experiment, KindSpec
+from digrad.runs.folder import to_table, toml_text
 from engines.ranks import SETTINGS
-from test_runner import content, rows
+from runs.test_execute import content, rows
 from train.hosts import INTERFACE, Hosts, possible
 from train.test_train import SMALL, ran
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from digrad.experiment import Experiment, KindSpec
-from digrad.store import to_table, toml_text
+from digrad.runs.experiment import Experiment, KindSpec
+from digrad.runs.folder import to_table, toml_text
 from engines.ranks import SETTINGS
-from test_runner import content, rows
+from runs.test_execute import content, rows
 from train.test_train import SMALL, ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks")]
@@ -35,9 +35,10 @@ KILLER = """
 import os, signal, socket, sys, time
 from pathlib import Path
 import torch._dynamo
-from digrad import cli, runner
-from digrad.training import joining, ranks, train
-runner.CHECKPOINT_SECONDS = -1.0
+from digrad import cli
+from digrad.runs import execute
+from digrad.runs import joining, ranks, train
+execute.CHECKPOINT_SECONDS = -1.0
 file, out, log, world = *sys.argv[1:4], int(sys.argv[4])
 
 def port():

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digrad import runner
 from digrad.algorithms import ALGORITHMS, Needs
-from digrad.errors import ParameterError
-from digrad.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.metrics import METRICS
-from digrad.store import COLUMNS, RunFolderError, to_table, toml_text
-from digrad.trace import Trace
-from digrad.training.joining import INTERFACES, joined, stay_on_this_machine
-from digrad.training.launches import Launch, launcher
+from digrad.base.errors import ParameterError
+from digrad.runs import execute
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.runs.folder import COLUMNS, RunFolderError, to_table, toml_text
+from digrad.runs.joining import INTERFACES, joined, stay_on_this_machine
+from digrad.runs.launches import Launch, launcher
+from digrad.runs.metrics import METRICS
+from digrad.runs.results import Trace
 from engines.ranks import pool
-from test_runner import content, rows
+from runs.test_execute import content, rows
 
 pytestmark = pytest.mark.xdist_group("ranks")
 QUADRATIC = KindSpec("quadratic", {"dim": 3, "sigma": 0.5})
@@ -42,7 +42,7 @@ CLOSE = {"rel": 1e-11, "abs": 1e-13}
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint at every record, also of the simulator."""
-    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(execute, "CHECKPOINT_SECONDS", -1.0)
 
 
 def ran(task: str, experiment: Experiment, out: Path, world: int = 2, **options: Any) -> list[Any]:
@@ -67,7 +67,7 @@ def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, wo
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
     algorithms = tuple(AlgorithmSpec(name) for name in fits)
     experiment = replace(SMALL, networks=(RING,), algorithms=algorithms, problem=problem)
-    sim, real = runner.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"
     assert ran("train", experiment, real, world) == [""] * world
     same(sim, real)
     files, kept = content(real), content(sim)
@@ -87,7 +87,7 @@ def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, wo
 def test_other_problems(tmp_path: Path, problem: KindSpec) -> None:
     """A module's gradients take the rank's own samples; a row may be a single number."""
     experiment = replace(SMALL, problem=problem, steps=4, metrics_every=2, seeds=(1,))
-    sim, real = runner.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"
     assert ran("train", experiment, real) == ["", ""]
     same(sim, real)
 
@@ -150,13 +150,13 @@ def test_one_begins_and_another_ends(tmp_path: Path, ways: tuple[int, int]) -> N
         assert ran("train", SMALL, out, ways[0], stop=stop)[0] == "KeyboardInterrupt: "
     else:
         with pytest.raises(KeyboardInterrupt):
-            runner.run(SMALL, out, progress=halfway)
+            execute.run(SMALL, out, progress=halfway)
     assert [row["step"] for row in rows(out)][-1] == "12"
     if ways[1]:
         assert ran("train", SMALL, out, ways[1], resume=True) == [""] * ways[1]
     else:
-        runner.run(SMALL, out, resume=True)
-    same(runner.run(SMALL, tmp_path / "sim"), out)
+        execute.run(SMALL, out, resume=True)
+    same(execute.run(SMALL, tmp_path / "sim"), out)
 
 
 def test_trials_that_diverge(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_trials_that_diverge(tmp_path: Path) -> None:
     star = NetworkSpec("star", n=9)
     wild = replace(ONE, networks=(star,), step_sizes=(0.1, 3.0), dtype="float32")
     experiment = replace(wild, steps=70, metrics_every=1, scale_by_n_pi=False)
-    sim, real, broken = runner.run(experiment, tmp_path / "sim"), tmp_path / "1", tmp_path / "2"
+    sim, real, broken = execute.run(experiment, tmp_path / "sim"), tmp_path / "1", tmp_path / "2"
     assert ran("train", experiment, real) == ["", ""]
     ends = [row["diverged_at"] for row in rows(real)]
     assert ends == [row["diverged_at"] for row in rows(sim)]
@@ -209,11 +209,11 @@ def test_the_simulator_does_not_go_on_where_messages_were_rounded(tmp_path: Path
     options = {"message_dtype": "bfloat16", "stop": [0, 12]}
     assert ran("train", ONE, tmp_path, **options)[0] == "KeyboardInterrupt: "
     with pytest.raises(RunFolderError, match="bfloat16 and would now be exact") as error:
-        runner.run(ONE, tmp_path, resume=True)
+        execute.run(ONE, tmp_path, resume=True)
     assert "--message-dtype bfloat16" in str(error.value)
     (tmp_path / "processes.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"processes.json is damaged[\s\S]*hint: delete"):
-        runner.run(ONE, tmp_path, resume=True)
+        execute.run(ONE, tmp_path, resume=True)
 
 
 def test_workers_that_are_started_again_go_on(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-"""Recursions, each written once."""
+"""Recursions, each written once.
+
+Row-wise arithmetic plus ``pull`` and ``push``: nothing here knows where nodes live. Read
+``contract`` first, then ``push_pull``, the shortest of them.
+"""
 
 from typing import Any
 
-from digrad.algorithms.base import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.central import Centralized
+from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.needs import check
 from digrad.algorithms.push_pull import (

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.base import Mixer, Needs, Traffic
+from digrad.algorithms.contract import Mixer, Needs, Traffic
 
 
 class CentralState(NamedTuple):

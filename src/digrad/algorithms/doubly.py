@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mixer, Needs, Traffic, Verb, leaving
-from digrad.errors import lookup
+from digrad.algorithms.contract import FORMS, Form, Mixer, Needs, Traffic, Verb, leaving
+from digrad.base.errors import lookup
 
 
 class ModelState(NamedTuple):

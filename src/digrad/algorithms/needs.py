@@ -7,9 +7,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import eigsh
 
-from digrad.algorithms.base import Algorithm, Needs
-from digrad.draws import Draws
-from digrad.errors import NetworkError, message
+from digrad.algorithms.contract import Algorithm, Needs
+from digrad.base.errors import NetworkError, message
+from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import SUM_TOLERANCE, Network, listed
 from digrad.theory.tree_rule import is_tree_pair
@@ -25,7 +25,7 @@ def check(algorithm: Algorithm[Any], network: Network) -> None:
     >>> check(SGP(), Network([[1, 0], [0.5, 0.5]], [[1, 0.5], [0, 0.5]]))
     Traceback (most recent call last):
         ...
-    digrad.errors.NetworkError: SGP needs a strongly connected push graph: node 1 cannot be \
+    digrad.base.errors.NetworkError: SGP needs a strongly connected push graph: node 1 cannot be \
 reached from node 0
       hint: use push-pull, which needs only a common root; --largest-component keeps the \
 largest strongly connected part of a graph

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving, plus
-from digrad.errors import lookup
+from digrad.algorithms.contract import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving, plus
+from digrad.base.errors import lookup
 
 
 class TrackingState(NamedTuple):

@@ -11,9 +11,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
+from digrad.algorithms.contract import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
 from digrad.algorithms.push_pull import tracked
-from digrad.errors import ParameterError, lookup
+from digrad.base.errors import ParameterError, lookup
 
 
 class PushSumState(NamedTuple):

@@ -1,4 +1,7 @@
-"""The command line: parse, call, print."""
+"""The command line: parse, call, print.
+
+What a command does is in the other rooms, and imported when it runs. Read ``networks`` first.
+"""
 
 import os
 import sys
@@ -8,12 +11,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
-from digrad.errors import DigradError
 
 app = typer.Typer(
     add_completion=True,

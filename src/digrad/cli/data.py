@@ -93,7 +93,7 @@ def split(
     check_figure(figure)
     find_files(name, data_dir)  # before the wait for torch, which the splits' package brings
     with busy(f"reading {name}"):
-        from digrad.problems.splits import partition
+        from digrad.data.splits import partition
 
         images = read_images(name, data_dir)
         labels = images.train.labels
@@ -101,8 +101,8 @@ def split(
         counts = counts_of(labels, parts, len(images.classes))
     show(_table(counts, images.classes), width=160)
     if figure is not None:
-        from digrad.figures import save_figure
-        from digrad.figures.shares import draw_shares
+        from digrad.show.figures import save_figure
+        from digrad.show.figures.shares import draw_shares
 
         setting = {"dirichlet": f" (α = {alpha:g})", "k-classes": f" (k = {k})"}.get(how, "")
         title = f"{name}, {how}{setting}, n = {nodes}"
@@ -149,7 +149,7 @@ def _write_csv(counts: Any, classes: tuple[str, ...], path: Path) -> Path:
     import csv
     from io import StringIO
 
-    from digrad.writing import write_whole
+    from digrad.base.atomic import write_whole
 
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")

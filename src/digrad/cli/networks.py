@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.base.errors import ParameterError, message
 from digrad.cli import completion
 from digrad.cli.output import busy, check_figure, print_json, show
 from digrad.cli.report import Html, check_page, write_network_page
-from digrad.errors import ParameterError, message
 
 LONG_N = 200  # nodes from which an analysis may take more than a few seconds
 
@@ -146,8 +146,8 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
-    from digrad.comparison import compare as run
-    from digrad.comparison import scaling, table
+    from digrad.analysis.comparison import compare as run
+    from digrad.analysis.comparison import scaling, table
     from digrad.networks import TOPOLOGIES
     from digrad.theory import Setting
 
@@ -158,7 +158,7 @@ def compare(
     with busy(f"comparing {len(names)} topologies at n = {nodes}"):
         rows, refused = run(names, nodes, setting, **options)
     if figure is not None:
-        from digrad.figures import draw_scaling, save_figure
+        from digrad.show.figures import draw_scaling, save_figure
 
         with busy(f"measuring how they scale up to n = {nodes}"):
             curves = scaling(names, nodes, setting, **options)
@@ -240,7 +240,7 @@ def list_schedules() -> None:
 
     Example: digrad list schedules
     """
-    from digrad.schedules import SCHEDULES
+    from digrad.runs.schedules import SCHEDULES
 
     _print_listing(SCHEDULES, skip=("then",))
 
@@ -269,7 +269,7 @@ def _pairs(params: list[str]) -> dict[str, str]:
 
 
 def _draw(result: Any, what: str, path: Path) -> Path:
-    from digrad.figures import draw_network, save_figure
+    from digrad.show.figures import draw_network, save_figure
 
     title = f"{Path(what).stem}, n = {result.n}"
     return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
@@ -278,7 +278,7 @@ def _draw(result: Any, what: str, path: Path) -> Path:
 def _report(result: Any, title: str, drawn: Path | None) -> None:
     from rich.text import Text
 
-    from digrad.printing import report
+    from digrad.analysis.text import report
 
     show(Text(f"{title}\n", style="bold"))
     show(report(result))

@@ -19,7 +19,7 @@ def show(what: Any, width: int = 110) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from digrad.printing import plain
+    from digrad.base.text import plain
 
     if isinstance(what, str):  # a path is not markup, whatever brackets it has
         what = Text(what)
@@ -42,6 +42,6 @@ def print_json(data: dict[str, Any]) -> None:
 def check_figure(path: Path | None) -> None:
     """Refuse a picture that cannot be written before the work starts, not after."""
     if path is not None:
-        from digrad.figures import check_suffix
+        from digrad.show.figures import check_suffix
 
         check_suffix(path)

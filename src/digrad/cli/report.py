@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.base.errors import ParameterError, message
 from digrad.cli.output import busy, show
 from digrad.cli.runs import Folders
-from digrad.errors import ParameterError, message
 
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.")]
 
@@ -40,7 +40,7 @@ def check_page(path: Path | None) -> None:
 
 def write_run_page(folders: list[Path], target: Path, **options: Any) -> None:
     """Write the page of some run folders and say where it is."""
-    from digrad.report import run_page, write_page
+    from digrad.show.pages import run_page, write_page
 
     with busy("analyzing the networks"):
         page = run_page(folders, **options)
@@ -49,7 +49,7 @@ def write_run_page(folders: list[Path], target: Path, **options: Any) -> None:
 
 def write_study_page(target: Path, parts: dict[str, list[Any]], *, title: str, again: str) -> None:
     """Write the page of the study in the target's folder and say where it is."""
-    from digrad.report import study_page, write_page
+    from digrad.show.pages import study_page, write_page
 
     page = study_page(target.parent, parts, title=title, again=again)
     show(f"report: {write_page(page, target)}")
@@ -59,6 +59,6 @@ def write_network_page(analyses: dict[str, Any], target: Path) -> Path:
     """Write the page of some analyses, by name, with the command that is being run."""
     from shlex import join
 
-    from digrad.report import network_page, write_page
+    from digrad.show.pages import network_page, write_page
 
     return write_page(network_page(analyses, again=join(["digrad", *sys.argv[1:]])), target)

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from digrad.cli import completion, studies
+from digrad.base.errors import lookup
+from digrad.cli import studies
+from digrad.cli.completion import fitting
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
-from digrad.errors import lookup
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def reproduce(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
             "speedup or practice.",
             metavar="networks|logistic|mnist|robustness|speedup|practice",
-            autocompletion=completion.figures,
+            autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, in a minute or two.")] = False,
@@ -76,8 +77,8 @@ def reproduce(
 def _networks(order: Order) -> None:
     from digrad.analysis import analyze
     from digrad.networks import erdos_renyi, multi_sub_ring, weigh
-    from digrad.reproduction.networks import networks
-    from digrad.reproduction.setting import PUSH_GRAPH
+    from digrad.studies.networks import networks
+    from digrad.studies.setting import PUSH_GRAPH
 
     for path in networks(order.folder):
         show(f"figure: {path}")
@@ -90,7 +91,7 @@ def _networks(order: Order) -> None:
 
 
 def _logistic(order: Order) -> None:
-    from digrad.reproduction.logistic import logistic
+    from digrad.studies.logistic import logistic
 
     with interruptible(order.again):
         execute(logistic(order.quick), order.folder, order.device, order.resume)
@@ -100,7 +101,7 @@ def _logistic(order: Order) -> None:
 
 
 def _mnist(order: Order) -> None:
-    from digrad.reproduction.mnist import mnist
+    from digrad.studies.mnist import mnist
 
     with interruptible(order.again):
         execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
@@ -111,10 +112,10 @@ def _mnist(order: Order) -> None:
 
 
 def _robustness(order: Order) -> None:
-    from digrad.figures import save_figure
-    from digrad.figures.robustness import draw_robustness
-    from digrad.reproduction.mnist import nodes, step_sizes
-    from digrad.trace import Trace
+    from digrad.runs.results import Trace
+    from digrad.show.figures import save_figure
+    from digrad.studies.mnist import nodes, step_sizes
+    from digrad.studies.robustness_figure import draw_robustness
 
     by_size = step_sizes(order.quick, order.data_dir)
     by_nodes = nodes(order.quick, order.data_dir)

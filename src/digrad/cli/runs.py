@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.base.errors import DigradError, ParameterError, message
 from digrad.cli.output import check_figure, show
-from digrad.errors import DigradError, ParameterError, message
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
@@ -28,8 +28,8 @@ def init(
 
     Example: digrad init mine.toml
     """
-    from digrad.example import EXAMPLE
-    from digrad.writing import write_whole
+    from digrad.base.atomic import write_whole
+    from digrad.runs.example import EXAMPLE
 
     if file.exists():
         raise ParameterError(message(f"{file} exists", hint="name another file"))
@@ -49,7 +49,7 @@ def run(
 
     Example: digrad run experiment.toml --out runs/first
     """
-    from digrad.experiment import load_experiment
+    from digrad.runs.experiment import load_experiment
 
     experiment = load_experiment(file)
     folder = out or Path("runs") / experiment.name
@@ -72,9 +72,9 @@ def plot(
 
     Example: digrad plot runs/first --metric loss --out loss.pdf
     """
-    from digrad.figures import save_figure
-    from digrad.figures.curves import draw_curves
-    from digrad.trace import Trace
+    from digrad.runs.results import Trace
+    from digrad.show.figures import save_figure
+    from digrad.show.figures.curves import draw_curves
 
     trace = Trace.read(*folders)
     metric = metric or default_metric(trace)
@@ -106,7 +106,7 @@ def default_metric(trace: Any) -> str:
 
 def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
     """Run with a progress bar and say where the results are."""
-    from digrad.runner import run as go
+    from digrad.runs.execute import run as go
 
     with progress_bar(experiment) as report:
         go(experiment, folder, device=device, resume=resume, progress=report)
@@ -120,8 +120,8 @@ def summary(
     csv: Path | None = None,
 ) -> None:
     """Print tables of what runs reached."""
-    from digrad.tables import final_values, render, steps_to, to_csv
-    from digrad.trace import Trace
+    from digrad.runs.results import Trace
+    from digrad.show.tables import final_values, render, steps_to, to_csv
 
     trace = Trace.read(*folders)
     metric = metric or default_metric(trace)
@@ -138,8 +138,8 @@ def summary(
 
 def _warn_unfinished(folders: list[Path]) -> None:
     """Say on stderr which runs have not come to their end."""
-    from digrad.experiment import load_experiment
-    from digrad.trace import Trace
+    from digrad.runs.experiment import load_experiment
+    from digrad.runs.results import Trace
 
     for folder in folders:
         try:

@@ -25,8 +25,8 @@ RANKS = {"predictor": "predictor", "transient": "transient time", "step": "1/lar
 
 def speedup(order: "Order") -> None:
     """Measure linear speedup over families of networks."""
-    from digrad.reproduction import speedup as study
-    from digrad.reproduction.results import render, to_csv
+    from digrad.studies import speedup as study
+    from digrad.studies.results import render, to_csv
 
     chosen = study.QUICK if order.quick else study.Study()
     how: dict[str, Any] = {"device": order.device, "resume": order.resume}
@@ -42,7 +42,7 @@ def speedup(order: "Order") -> None:
     show("\n" + "\n".join(key))
     show(f"table: {to_csv(rows, order.folder / 'slopes.csv')}")
     show(f"table: {to_csv(study.averages_table(points), order.folder / 'averages.csv')}")
-    from digrad.figures.speedup import draw_speedup
+    from digrad.studies.speedup_figure import draw_speedup
 
     _save(draw_speedup(points), order)
     parts = {"Slopes": [render(rows, SLOPES), *key]}
@@ -51,8 +51,8 @@ def speedup(order: "Order") -> None:
 
 def practice(order: "Order") -> None:
     """Put theory beside practice over many random networks."""
-    from digrad.reproduction import practice as study
-    from digrad.reproduction.results import render, to_csv
+    from digrad.studies import practice as study
+    from digrad.studies.results import render, to_csv
 
     chosen = study.QUICK if order.quick else study.Study()
     with interruptible(order.again), _progress_bar() as progress:
@@ -65,7 +65,7 @@ def practice(order: "Order") -> None:
         show(line)
     show(f"table: {to_csv(ranks, order.folder / 'correlations.csv')}")
     show(f"table: {to_csv(study.networks_table(samples), order.folder / 'networks.csv')}")
-    from digrad.figures.practice import draw_practice
+    from digrad.studies.practice_figure import draw_practice
 
     _save(draw_practice(samples, ranks), order)
     parts = {"Rank correlations": [render(ranks, RANKS), key, *study.summary(samples)]}
@@ -73,7 +73,7 @@ def practice(order: "Order") -> None:
 
 
 def _save(figure: Any, order: "Order") -> None:
-    from digrad.figures import save_figure
+    from digrad.show.figures import save_figure
 
     for suffix in (".png", ".pdf"):
         show(f"figure: {save_figure(figure, order.folder / f'{order.what}{suffix}')}")

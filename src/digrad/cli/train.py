@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.base.errors import DigradError, lookup
 from digrad.cli.output import show
 from digrad.cli.runs import Out, progress_bar, summary
-from digrad.errors import DigradError, lookup
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -36,7 +36,7 @@ def train(
 
     Example: torchrun --standalone --nproc-per-node 4 -m digrad train experiment.toml
     """
-    from digrad.training.joining import joined
+    from digrad.runs.joining import joined
 
     short = lookup({name: name for name in DTYPES}, message_dtype, "dtype") if message_dtype else ""
     options = {"resume": resume, "timeout": timeout, "tensorboard": tensorboard}
@@ -48,9 +48,9 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
     import torch
     from torch import distributed
 
-    from digrad.engines.agreement import DisagreementError
-    from digrad.training.ranks import SharedError
-    from digrad.training.train import train as go
+    from digrad.engines.processes.handshake import DisagreementError
+    from digrad.runs.ranks import SharedError
+    from digrad.runs.train import train as go
 
     rank = distributed.get_rank()
     dtype = getattr(torch, short) if short else None
@@ -74,7 +74,7 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
 
 def _progress(file: Path, rank: int) -> Any:
     """Show progress on rank 0, where the experiment can be read."""
-    from digrad.experiment import load_experiment
+    from digrad.runs.experiment import load_experiment
 
     try:
         return progress_bar(load_experiment(file)) if rank == 0 else nullcontext()

@@ -1,4 +1,8 @@
-"""Images and text: where the original files are, how they are read and fetched."""
+"""Images and text: where the original files are, how they are read and fetched.
+
+Also who holds which part of them (``splits``, ``shards``). No models and no training. Read
+``sets`` first.
+"""
 
 from digrad.data.fetching import FetchError, fetch
 from digrad.data.images import Images, Part, counts_of

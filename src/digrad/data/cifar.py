@@ -11,9 +11,9 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad.base.errors import FileFormatError, message
 from digrad.data.images import Part
 from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly
-from digrad.errors import FileFormatError, message
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from digrad.base.errors import message
 from digrad.data.images import Part
 from digrad.data.places import MissingDataError
-from digrad.errors import message
 
 TRAIN = 1500  # the first so many; the other 297 are the test set
 SOURCE = "scikit-learn"

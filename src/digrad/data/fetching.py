@@ -11,11 +11,11 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
+from digrad.base.atomic import WriteError
+from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.data.digits import SOURCE
 from digrad.data.mirrors import Remote
 from digrad.data.sets import DATASETS, home_of
-from digrad.errors import DigradError, ParameterError, lookup, message
-from digrad.writing import WriteError
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte

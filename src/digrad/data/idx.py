@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad.base.errors import FileFormatError, message
 from digrad.data.images import Part
 from digrad.data.reading import blaming, check_end, opened, read_exactly
-from digrad.errors import FileFormatError, message
 
 BYTES = 8  # the header's code for values of one byte
 SIDE = 28  # pixels

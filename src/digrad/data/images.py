@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
 
 
 @dataclass(frozen=True, eq=False)

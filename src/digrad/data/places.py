@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from digrad.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError, message
 
 VARIABLE = "DIGRAD_DATA"
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from digrad.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError, message
 
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20

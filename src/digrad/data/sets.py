@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from digrad.base.errors import FileFormatError, lookup, message
 from digrad.data import mirrors
 from digrad.data.cifar import missing_cifar, read_cifar
 from digrad.data.digits import missing_digits, read_digits
@@ -14,7 +15,6 @@ from digrad.data.idx import missing_idx, read_mnist
 from digrad.data.images import Images, Part
 from digrad.data.places import VARIABLE, MissingDataError, data_folder
 from digrad.data.reading import blaming
-from digrad.errors import FileFormatError, lookup, message
 
 
 @dataclass(frozen=True)

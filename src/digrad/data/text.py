@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad.base.errors import FileFormatError
+from digrad.base.files import check_bytes, text_of
 from digrad.data.reading import blaming, opened
-from digrad.errors import FileFormatError
-from digrad.networks.content import check_bytes, text_of
 
 LARGEST = 256 << 20  # bytes, unpacked; codes take eight times as much
 

@@ -1,4 +1,7 @@
-"""Models to train: the paper's network, and others that show that any module will do."""
+"""Models to train: the paper's network, and others that show that any module will do.
+
+Plain modules that know nothing of digrad. Read ``images`` first.
+"""
 
 from collections.abc import Callable
 

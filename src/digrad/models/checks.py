@@ -1,6 +1,6 @@
 """What models refuse before the library would, and say how to mend it."""
 
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
 
 
 def check_share(name: str, value: float) -> None:

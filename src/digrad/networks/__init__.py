@@ -1,4 +1,8 @@
-"""Who can talk to whom, and with which weights."""
+"""Who can talk to whom, and with which weights.
+
+Graphs, topologies, weights, files; no eigenvalues, no tensors. Read ``network`` first: a
+``Network`` is valid by construction, whatever it came from.
+"""
 
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load, save

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message
 
 if TYPE_CHECKING:
     import networkx as nx

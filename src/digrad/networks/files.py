@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
-from digrad.networks.content import Content, check_bytes, text_of
+from digrad.base.atomic import write_whole
+from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
+from digrad.base.files import check_bytes, text_of
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import adjacency_list, edge_list, graphml, named_edges
-from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
+from digrad.networks.matrices import PARTS, Content, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import SUM_TOLERANCE, Network
-from digrad.writing import write_whole
 
 HEADERS = (["sender", "receiver"], ["source", "target"])
 

@@ -12,8 +12,8 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.errors import FileFormatError, NetworkError, message
-from digrad.networks.content import text_of
+from digrad.base.errors import FileFormatError, NetworkError, message
+from digrad.base.files import text_of
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import LARGEST_N
 

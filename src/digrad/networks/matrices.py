@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.errors import FileFormatError, NetworkError, message
-from digrad.networks.content import Content, check_bytes, text_of
-from digrad.networks.digraph import Nodes
+from digrad.base.errors import FileFormatError, NetworkError, message
+from digrad.base.files import check_bytes, text_of
+from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.network import LARGEST_N, Network
 
 SYMMETRIES = ("general", "symmetric")
 PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 Floats: TypeAlias = NDArray[np.float64]
+Content: TypeAlias = Digraph | Network | csr_array  # what a file of a network may hold
 
 
 def matrix_market(raw: bytes) -> csr_array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from digrad.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.structure import period, roots, source_parts
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from digrad.draws import Draws
-from digrad.errors import NetworkError, ParameterError, message
+from digrad.base.errors import NetworkError, ParameterError, message
+from digrad.base.streams import Draws
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from digrad.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
 from digrad.networks.digraph import Digraph

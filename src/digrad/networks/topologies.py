@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.networks.trees import tree_weights

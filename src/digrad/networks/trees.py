@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from digrad.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.structure import roots
 

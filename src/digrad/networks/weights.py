@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import spsolve
 
-from digrad.errors import NetworkError, lookup, message
+from digrad.base.errors import NetworkError, lookup, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts

@@ -1,18 +1,19 @@
-"""Decentralized training with PyTorch: an optimizer, its checkpoints, and data by node."""
+"""Decentralized training with PyTorch: an optimizer and its checkpoints.
+
+Data by node is in ``data.shards``, experiments on processes in ``runs``. Read ``decentralized``
+first: it is the optimizer; ``rows`` takes its steps.
+"""
 
 from digrad.optim.checkpoint import latest, load_checkpoint, save_checkpoint
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.gradients import GradientError
-from digrad.optim.shards import NodeSampler, shard
 from digrad.optim.state import CheckpointError
 
 __all__ = [
     "CheckpointError",
     "Decentralized",
     "GradientError",
-    "NodeSampler",
     "latest",
     "load_checkpoint",
     "save_checkpoint",
-    "shard",
 ]

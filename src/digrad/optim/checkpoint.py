@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import torch
 
 from digrad import __version__
-from digrad.errors import FileFormatError, message
+from digrad.base.atomic import write_whole
+from digrad.base.errors import FileFormatError, message
 from digrad.optim.decentralized import Decentralized
+from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name
-from digrad.optim.tensors import read_tensors, write_tensors
-from digrad.optim.values import Tensors, decode, encode
-from digrad.writing import write_whole
+from digrad.optim.tensor_files import read_tensors, write_tensors
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")

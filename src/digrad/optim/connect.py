@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import distributed
 
-from digrad.engines.processes import Processes
-from digrad.engines.routes import bounds_of
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
+from digrad.engines.processes.engine import Processes
+from digrad.engines.processes.routes import bounds_of
 from digrad.networks.network import Network
+from digrad.optim.bucket_mixer import Link
 from digrad.optim.layout import Layout
 from digrad.optim.local import Local
-from digrad.optim.turns import Link
 
 
 def connect(

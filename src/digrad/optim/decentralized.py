@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, check
-from digrad.engines.agreement import fingerprint
-from digrad.engines.faults import PeerError
-from digrad.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.engines.processes.faults import PeerError
+from digrad.engines.processes.handshake import fingerprint
 from digrad.networks import Network, as_network, load
 from digrad.networks.registry import NetworkLike
 from digrad.optim import state as stored
@@ -37,7 +37,7 @@ from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.layout import Parameters, lay_out
 from digrad.optim.rows import Rows, Setting
-from digrad.optim.watch import Watch, Writer
+from digrad.optim.scalars import Watch, Writer
 from digrad.theory.eigenvectors import perron
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -241,7 +241,7 @@ class Decentralized(torch.optim.Optimizer):
     def watch(self, writer: Writer | str, every: int = 100) -> None:
         """Write scalars for TensorBoard every so many steps; call it on every rank.
 
-        See ``digrad.optim.watch.Watch`` for which. Only rank 0 writes; measuring costs two sums
+        See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:

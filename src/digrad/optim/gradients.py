@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from digrad.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError, message
 from digrad.optim.layout import Layout, Slot
 
 

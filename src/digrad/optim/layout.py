@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
 
 Entry: TypeAlias = Tensor | tuple[str, Tensor]
 Group: TypeAlias = Mapping[str, Any]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Verb
-from digrad.engines.processes import Sent
+from digrad.algorithms.contract import Verb
+from digrad.engines.processes.engine import Sent
 from digrad.engines.simulator import Simulator
 from digrad.networks.network import Network
 

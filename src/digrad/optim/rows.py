@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Algorithm, Early, Needs
-from digrad.engines.faults import PeerError
+from digrad.algorithms.contract import Algorithm, Early, Needs
+from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
-from digrad.optim.flat import Bucket, cut
+from digrad.optim.bucket_mixer import Link, Turns, brought
+from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout
-from digrad.optim.turns import Link, Turns, brought
 from digrad.theory.eigenvectors import perron
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.base import Algorithm
-from digrad.errors import DigradError, message
-from digrad.optim.flat import Bucket, variables
+from digrad.algorithms.contract import Algorithm
+from digrad.base.errors import DigradError, message
+from digrad.optim.buckets import Bucket, variables
 
 Pieces = dict[str, Sequence[Tensor]]  # by variable: tensors that follow each other
 

@@ -1,7 +1,11 @@
-"""What the nodes minimise together: functions, data, and who holds which part."""
+"""What the nodes minimise together: functions, data, and who holds which part.
+
+Gradients and losses for many rows at once; no networks, no algorithms. Read ``base`` first.
+"""
 
 from collections.abc import Callable
 
+from digrad.data.splits import SPLITS, by_label, dirichlet, iid, k_classes, partition
 from digrad.problems.base import Classifier, Compiled, KnownOptimum, Measured, Problem
 from digrad.problems.characters import character_problem
 from digrad.problems.images import image_problem
@@ -9,7 +13,6 @@ from digrad.problems.libsvm import libsvm_problem, read_libsvm
 from digrad.problems.logistic import Logistic
 from digrad.problems.modules import ModuleProblem
 from digrad.problems.quadratic import Quadratic
-from digrad.problems.splits import SPLITS, by_label, dirichlet, iid, k_classes, partition
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "quadratic": Quadratic.generate,

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from digrad.sampling import Sampler
+from digrad.base.counters import Sampler
 
 
 @runtime_checkable

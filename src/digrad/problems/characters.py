@@ -2,8 +2,8 @@
 
 import torch
 
+from digrad.base.errors import ParameterError, message
 from digrad.data import read_text
-from digrad.errors import ParameterError, message
 from digrad.models import Transformer
 from digrad.problems.modules import ModuleProblem
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.utils.data import Dataset
 
-from digrad.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message
+from digrad.problems.flat_module import Rows
 from digrad.problems.losses import CROSS_ENTROPIES, Loss, cross_entropy
-from digrad.problems.rows import Rows
 
 AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
 POINTS = 64  # at once on a GPU, which wants a lot to do

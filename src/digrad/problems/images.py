@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from digrad.base.errors import ParameterError, lookup, message
 from digrad.data import Images, Part, read_images
-from digrad.errors import ParameterError, lookup, message
+from digrad.data.splits import partition
 from digrad.models import MODELS
 from digrad.problems.modules import ModuleProblem
-from digrad.problems.splits import partition
 
 
 def image_problem(

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch.nn import functional
 
-from digrad.errors import FileFormatError, message
-from digrad.networks.content import LARGEST_TEXT, check_bytes, text_of
+from digrad.base.errors import FileFormatError, message
+from digrad.base.files import LARGEST_TEXT, check_bytes, text_of
+from digrad.data.splits import partition
 from digrad.problems.logistic import MOST_NUMBERS, Logistic
-from digrad.problems.splits import partition
 
 LARGEST_INDEX = 2**31 - 1
 HINT = "each line holds `label index:value index:value ...`"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from digrad.errors import ParameterError, message
-from digrad.sampling import Sampler
+from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
 MOST_NUMBERS = 1 << 30  # in all features together: 4 GiB in float32, thrice that to build

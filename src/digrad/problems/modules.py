@@ -12,13 +12,13 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from digrad.errors import ParameterError, message
+from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
 from digrad.problems import evaluation
 from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.flat_module import Rows
 from digrad.problems.losses import Loss, for_rows
-from digrad.problems.rows import Rows
 from digrad.problems.tracing import traced
-from digrad.sampling import Sampler
 
 DRAWS, DROPOUT = 0, 1  # streams of the generator
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
@@ -34,7 +34,7 @@ class ModuleProblem:
     masks, like samples, are a function of (seed, node, step).
 
     Args:
-        module: any; ``digrad.problems.rows`` says what is refused.
+        module: any; ``digrad.problems.flat_module`` says what is refused.
         data: for each node its samples: (inputs, targets), or a dataset of such pairs.
         loss: of a batch of outputs and targets; the mean over the batch.
         test: samples that no node trains on.

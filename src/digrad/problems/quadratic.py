@@ -7,8 +7,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from digrad.errors import ParameterError, message
-from digrad.sampling import Sampler
+from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
 from digrad.theory.rates import Setting
 
 MOST_NUMBERS = 1 << 27  # in all matrices together: 1 GiB while they are made

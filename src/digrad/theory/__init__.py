@@ -1,4 +1,8 @@
-"""Everything sections 2 to 4 of the paper say about a network, with certified error."""
+"""Everything sections 2 to 4 of the paper say about a network, with certified error.
+
+NumPy in double precision, never PyTorch; a number from an infinite sum is a ``Bracket``. Read
+``network_constants`` first: M1, M2 and N1..N8, each with the place where it is computed.
+"""
 
 from digrad.theory.bracket import Bracket
 from digrad.theory.certificates import (
@@ -8,8 +12,8 @@ from digrad.theory.certificates import (
     digraph_metrics,
 )
 from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
-from digrad.theory.constants import Constants, constants
 from digrad.theory.eigenvectors import Perron, perron, root_eigenvector
+from digrad.theory.network_constants import Constants, constants
 from digrad.theory.rates import (
     Setting,
     Terms,

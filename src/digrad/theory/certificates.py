@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, svds
 
-from digrad.draws import Draws
+from digrad.base.streams import Draws
 from digrad.theory.eigenvectors import Vector
 from digrad.theory.series import spectral_norm
 

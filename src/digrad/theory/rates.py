@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from math import ceil, inf, sqrt
 
-from digrad.errors import ParameterError, message
-from digrad.theory.constants import Constants
+from digrad.base.errors import ParameterError, message
+from digrad.theory.network_constants import Constants
 
 SMALLEST, LARGEST = 1e-30, 1e30
 

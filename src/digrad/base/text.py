@@ -1,0 +1,33 @@
+"""Numbers and anything of ``rich`` as plain text."""
+
+from io import StringIO
+from math import isfinite
+
+from rich.console import Console, RenderableType
+
+
+def plain(what: RenderableType, width: int = 110) -> str:
+    """Render anything without colours, and without blanks at the ends of lines."""
+    out = StringIO()
+    Console(
+        file=out,
+        width=width,
+        no_color=True,
+        highlight=False,
+        force_terminal=False,  # even where FORCE_COLOR is set
+        force_jupyter=False,  # a notebook would display it and leave nothing here
+    ).print(what)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def number(x: float | None, digits: int = 6) -> str:
+    """Write a number for a table: digits, thousands apart, or ``unknown``.
+
+    >>> number(2046912.0), number(0.0001234567891), number(float("inf"))
+    ('2,046,912', '0.000123457', 'unknown')
+    """
+    if x is None or not isfinite(x):
+        return "unknown"
+    if x == int(x) and 1000 <= x < 1e15:
+        return f"{int(x):,}"
+    return f"{x:.{digits}g}"

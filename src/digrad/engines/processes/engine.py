@@ -1,0 +1,279 @@
+"""The nodes live on several processes, which talk over torch.distributed."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from math import prod
+from types import TracebackType
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
+
+import digrad
+from digrad.base.errors import ParameterError, message
+from digrad.engines.processes.collectives import Assembly
+from digrad.engines.processes.discovery import meet_neighbours
+from digrad.engines.processes.exchange import Exchange, Mixing, in_one_chunk
+from digrad.engines.processes.faults import Board, Notice, StoreError
+from digrad.engines.processes.handshake import compare, fingerprint, meet
+from digrad.engines.processes.routes import bounds_of, route
+from digrad.engines.transports.courier import MixedCourier, WireCourier
+from digrad.engines.transports.memory import Results, keep_freed_memory
+from digrad.engines.transports.wire import wire_for
+from digrad.networks.network import Network
+
+Verb = Literal["pull", "push"]
+EXACT = torch.float64
+TAGS = 1 << 20  # exchanges of one engine before its tags begin anew
+_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # engines, per process group
+
+
+@dataclass
+class Sent:
+    """What has been sent over links so far.
+
+    ``messages`` and ``bytes`` count a row for every link of the network, whether or not its
+    ends live on one rank, as theory does; ``wire_messages`` and ``wire_bytes`` count what
+    went to another rank. With one node per rank they are the same.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    wire_messages: int = 0
+    wire_bytes: int = 0
+
+
+class Processes:
+    """The nodes of one rank, and the way to all others; a mixer like ``Simulator``.
+
+    Rows are (..., own nodes, dim), in the dtype given; leading axes are free. Every rank
+    makes the same calls in the same order. A rank that ends, hangs or was started
+    differently makes every other raise an error that names it, within ``timeout`` and a
+    few seconds.
+
+    Args:
+        net: the network; all ranks must give the same.
+        group: a process group of torch.distributed; the default one if none.
+        blocks: how many nodes each rank holds; as even as possible if none.
+        message_dtype: what rows are rounded to when they travel; a node's own row never
+            is, and neither are rows of one number (push-sum weights).
+        timeout: seconds to wait for any other rank.
+        shared_memory: whether ranks of one machine exchange rows through memory; by default
+            where the system can. ``DIGRAD_SHARED_MEMORY=0`` turns it off.
+        about: what else has to be the same on all ranks, as text.
+        store: where ranks find each other; the default process group's if none.
+    """
+
+    rows: slice
+    nodes: Tensor
+    sent: Sent  # by this rank's own nodes
+
+    def __init__(
+        self,
+        net: Network,
+        *,
+        group: Any = None,
+        blocks: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        message_dtype: torch.dtype | None = None,
+        timeout: float = 60.0,
+        shared_memory: bool | Literal["auto"] = "auto",
+        about: Mapping[str, str] | None = None,
+        store: Store | None = None,
+    ) -> None:
+        group = _checked(group)
+        self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
+        self._device, self._dtype = torch.device(device), dtype
+        self._message_dtype = message_dtype or dtype
+        self._store, self._tag = _own_store(group, store)
+        keep_freed_memory()
+        hello = {
+            "digrad": digrad.__version__,
+            "torch": torch.__version__,
+            "n": str(net.n),
+            "R": fingerprint(net.R),
+            "C": fingerprint(net.C),
+            "blocks": "even" if blocks is None else " ".join(map(str, blocks)),
+            "dtype": str(dtype),
+            "message_dtype": str(self._message_dtype),
+            **(about or {}),
+        }
+        compare(meet(self._store, self.rank, self.world, hello, timeout))
+        bounds = bounds_of(net.n, self.world, blocks)
+        self.blocks = tuple((bounds[1:] - bounds[:-1]).tolist())
+        self.rows = slice(int(bounds[self.rank]), int(bounds[self.rank + 1]))
+        self.nodes = torch.arange(self.rows.start, self.rows.stop, device=self._device)
+        self._mixing = {
+            verb: Mixing.make(route(W, bounds, self.rank), self._device, dtype, self._message_dtype)
+            for verb, W in (("pull", net.R), ("push", net.C))
+        }
+        self.sent, self._exchanges, self._results = Sent(), 0, Results()
+        self._begun: list[tuple[Verb, Exchange]] = []
+        self._connect(group, timeout, shared_memory)
+
+    def _connect(self, group: Any, timeout: float, shared_memory: bool | Literal["auto"]) -> None:
+        grace = min(5.0, max(1.0, timeout / 4))
+        self._board = Board(self._store, self.rank, self.world, grace)
+        wire = wire_for(group, self._device, self._board, timeout)
+        far = WireCourier(wire, self._device)
+        self._assembly = Assembly(far, self.rank, self.world, self._number)
+        routes = [mixing.route for mixing in self._mixing.values()]
+        wanted = shared_memory if wire.needs_host_memory else False
+        self._near = meet_neighbours(wire, self._store, self.rank, routes, wanted)
+        self._courier = MixedCourier(far, self._near, routes) if self._near else far
+        # Rows that leave whole, as they are and through memory alone need not be copied there.
+        whole = all(len(m.packets) == 1 and m.packets[0][1] is None for m in self._mixing.values())
+        direct = isinstance(self._courier, MixedCourier) and self._courier.all_near
+        plain = self._message_dtype == self._dtype and self._device.type == "cpu"
+        self._direct = whole and direct and plain
+
+    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+        """R X; into ``out`` if it is given, of the same shape and not where the rows lie."""
+        return self._mix("pull", rows, out)
+
+    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+        """C X; into ``out`` if it is given, of the same shape and not where the rows lie."""
+        return self._mix("push", rows, out)
+
+    def room(self, like: Tensor, /) -> Tensor | None:
+        """Return shared memory, from which rows leave without being copied, where that is."""
+        near = self._near if self._direct and in_one_chunk(like) else None
+        return None if near is None else near.room(tuple(like.shape), like.dtype)
+
+    def begin(self, verb: Verb, rows: Tensor, /) -> None:
+        """Start sending rows now; the next call of the verb with this very tensor ends it.
+
+        Until then the rows must not change. What is under way takes as much memory as the
+        messages themselves.
+        """
+        self._begun.append((verb, self._exchange(verb, rows, early=True)))
+
+    def forget(self) -> None:
+        """End what was begun and will not be asked for; every rank has to."""
+        while self._begun:
+            self._finish(self._begun.pop(0)[1])
+
+    def _mix(self, verb: Verb, rows: Tensor, out: Tensor | None) -> Tensor:
+        for k, (begun, exchange) in enumerate(self._begun):
+            if begun == verb and exchange.rows is rows:
+                del self._begun[k]
+                return self._finish(exchange, out)
+        return self._finish(self._exchange(verb, rows, early=False), out)
+
+    def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
+        return exchange.finish(self._results.take(exchange.rows) if out is None else out)
+
+    def _exchange(self, verb: Verb, rows: Tensor, *, early: bool) -> Exchange:
+        self._check(rows)
+        mixing = self._mixing[verb]
+        # Every model is divided by its push-sum weight, which is only one number: not rounded.
+        dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
+        self._count(mixing, rows, dtype)
+        tag, doing = self._number(verb)
+        return Exchange(mixing, self._courier, rows, dtype, tag, doing, early=early)
+
+    def _check(self, rows: Tensor) -> None:
+        own = self.rows.stop - self.rows.start
+        if rows.dim() < 2 or rows.shape[-2] != own or rows.dtype != self._dtype:
+            raise ParameterError(
+                message(
+                    f"rank {self.rank} holds {own} nodes in {self._dtype}, but was given rows "
+                    f"of shape {tuple(rows.shape)} in {rows.dtype}",
+                    hint="rows are (..., own nodes, dim), in the engine's dtype",
+                )
+            )
+
+    def _count(self, mixing: Mixing, rows: Tensor, dtype: torch.dtype) -> None:
+        trials, size = prod(rows.shape[:-2]), rows.shape[-1] * dtype.itemsize
+        links, crossings = mixing.route.links * trials, mixing.route.crossings * trials
+        self.sent.messages += links
+        self.sent.bytes += links * size
+        self.sent.wire_messages += crossings
+        self.sent.wire_bytes += crossings * size
+
+    def _number(self, verb: str) -> tuple[int, str]:
+        """Return the tag of the next exchange, and what to call it."""
+        self._exchanges += 1
+        return self._tag + self._exchanges % TAGS, f"in exchange {self._exchanges} ({verb})"
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """Every row replaced by the mean of all; not counted, since no link is used."""
+        total = self._weighted(rows, rows.new_ones(self.n), rows.dtype, "mean")
+        return (total / self.n).unsqueeze(-2).expand_as(rows)
+
+    def weighted(self, rows: Tensor, weights: Tensor, /) -> Tensor:
+        """Return Σᵢ wᵢ xᵢ over all n nodes, on every rank, in float64; not counted."""
+        return self._weighted(rows, weights, EXACT, "weighted")
+
+    def _weighted(self, rows: Tensor, weights: Tensor, dtype: torch.dtype, verb: str) -> Tensor:
+        self._check(rows)
+        own = weights.to(self._device, dtype)[self.rows]
+
+        def part(columns: slice) -> Tensor:
+            return torch.einsum("n,...nd->...d", own, rows[..., columns].to(dtype))
+
+        like = rows.new_empty(rows.shape[:-2], dtype=dtype)
+        return self._assembly.total(part, rows.shape[-1], like, verb)
+
+    def gather(self, rows: Tensor, /) -> Tensor:
+        """Return the rows of all nodes, on every rank; not counted."""
+        self._check(rows)
+        return self._assembly.gather(rows, self.blocks, "gather")
+
+    def sent_by_all(self) -> Sent:
+        """Return what all ranks together have sent; every rank has to ask."""
+        own = torch.tensor(astuple(self.sent), dtype=EXACT, device=self._device)
+        like = own.new_empty(())
+        total = self._assembly.total(lambda columns: own[columns], len(own), like, "count")
+        return Sent(*(int(number) for number in total.tolist()))
+
+    def fail(self, reason: str) -> None:
+        """Tell the other ranks why this one stops, so that their errors can say so."""
+        self._board.post(Notice(reason))
+
+    def close(self) -> None:
+        """Give back what the engine holds; the process group stays."""
+        self._begun.clear()
+        if self._near is not None:
+            self._near.close()
+
+    def __enter__(self) -> "Processes":
+        """Use the engine in a ``with`` block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it; other ranks hear of an exception."""
+        if error is not None:
+            with suppress(StoreError):  # then nobody is left to hear it
+                self.fail(f"{type(error).__name__}: {error}")
+        self.close()
+
+
+def _checked(group: Any) -> Any:
+    if not dist.is_available() or not dist.is_initialized():
+        raise ParameterError(
+            message(
+                "there is no process group",
+                hint="call torch.distributed.init_process_group() first, under torchrun",
+            )
+        )
+    return dist.group.WORLD if group is None else group
+
+
+def _own_store(group: Any, store: Store | None) -> tuple[Store, int]:
+    """Return a corner of the store, and tags, for one more engine of a process group."""
+    number = _made.get(group, 0)
+    _made[group] = number + 1
+    members = "-".join(map(str, dist.get_process_group_ranks(group)))
+    base = store if store is not None else dist.distributed_c10d._get_default_store()
+    return PrefixStore(f"digrad/{members}/{number}", base), (number % 64 + 1) * TAGS

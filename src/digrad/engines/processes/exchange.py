@@ -1,0 +1,236 @@
+"""One product W X whose rows live on several ranks: what travels, and how it is added up."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import torch
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+
+from digrad.engines.processes.routes import Packet, Route
+from digrad.engines.simulator import Weights
+
+CHUNK_BYTES = 1 << 24  # of one message: bounds the buffers; smaller ones cost more in waking up
+WINDOW = 2  # chunks whose sending need not be over when the next but one is added up
+
+
+def in_one_chunk(rows: Tensor) -> bool:
+    """Whether rows of one node per rank travel as a whole."""
+    return rows.numel() * rows.element_size() <= CHUNK_BYTES
+
+
+class Going(Protocol):
+    """Rows on their way out; they must stay as they are until it has been waited for."""
+
+    def wait(self, doing: str) -> object:
+        """Wait until the rows have left."""
+        ...
+
+
+class Coming(Protocol):
+    """Rows on their way in."""
+
+    def wait(self, doing: str) -> Tensor:
+        """Wait for the rows; they stay valid until ``release``."""
+        ...
+
+    def release(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class Courier(Protocol):
+    """Carries rows between ranks; each call on one rank has its counterpart on the others."""
+
+    def post(
+        self,
+        outgoing: Sequence[tuple[tuple[int, ...], Tensor]],
+        incoming: Sequence[tuple[int, tuple[int, ...]]],
+        dtype: torch.dtype,
+        tag: int,
+        *,
+        early: bool,
+    ) -> tuple[list[Going], list[Coming]]:
+        """Start sending rows to ranks, as a dtype, and receiving rows of given shapes.
+
+        Rows that leave early may have to wait long for their readers.
+        """
+        ...
+
+
+class Share:
+    """One block of weights: its product with rows is put or added somewhere."""
+
+    def __init__(self, W: csr_array, device: torch.device, dtype: torch.dtype) -> None:
+        # A single weight needs no matrix, and then nothing but the result is allocated.
+        self.weight = float(W.toarray()[0, 0]) if W.shape == (1, 1) else None
+        self._product = Weights(W, device, dtype)
+        self._dtype = dtype
+
+    def put(self, rows: Tensor, into: Tensor) -> None:
+        """Write W X."""
+        if self.weight is not None:
+            torch.mul(rows, self.weight, out=into)
+        else:
+            into.copy_(self._product(rows))
+
+    def add(self, rows: Tensor, into: Tensor) -> None:
+        """Add W X; the rows may be of a shorter type."""
+        if self.weight is not None:
+            into.add_(rows, alpha=self.weight)
+        else:
+            into.add_(self._product(rows.to(self._dtype)))
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """One matrix as one rank uses it, with its weights on the device."""
+
+    route: Route
+    own: Share  # all weights among own nodes, or the diagonal alone when messages are rounded
+    local: Share | None  # what own nodes send each other, rounded like any message
+    arrivals: tuple[Share, ...]
+    packets: tuple[tuple[tuple[int, ...], slice | Tensor | None], ...]  # ranks, rows (or all)
+    expected: tuple[tuple[int, int], ...]  # rank, rows
+    moves: tuple[float, ...] | None  # how far to go towards each row that arrives; see below
+
+    @classmethod
+    def make(
+        cls, route: Route, device: torch.device, dtype: torch.dtype, message_dtype: torch.dtype
+    ) -> "Mixing":
+        """Put the weights where the rows are."""
+        diagonal = csr_array(diags_array(route.own.diagonal()))
+        between = csr_array(route.own - diagonal)
+        between.eliminate_zeros()
+        rounded = message_dtype != dtype and between.nnz > 0
+        own = Share(diagonal if rounded else route.own, device, dtype)
+        arrivals = tuple(Share(arrival.weights, device, dtype) for arrival in route.arrivals)
+        return cls(
+            route,
+            own,
+            Share(between, device, dtype) if rounded else None,
+            arrivals,
+            tuple((packet.peers, _places(packet, route, device)) for packet in route.packets),
+            tuple((arrival.peer, arrival.weights.shape[1]) for arrival in route.arrivals),
+            averaging([own.weight, *(share.weight for share in arrivals)]),
+        )
+
+
+def averaging(weights: Sequence[float | None]) -> tuple[float, ...] | None:
+    """Say how a weighted mean of rows comes about by moving from one row towards the next.
+
+    From w₀x₀ + .. + wₖxₖ with Σw = 1: start at x₀ and go w₁/(w₀ + w₁) of the way to x₁, and
+    so on. That reads every row once, one pass less than scaling and adding, and rows that
+    agree stay as they are to the last bit. None where the sum is no mean of single rows.
+
+    >>> averaging([0.5, 0.25, 0.25])
+    (0.3333333333333333, 0.25)
+    """
+    known = [weight for weight in weights if weight is not None]
+    if len(known) < len(weights) or known[0] == 0 or abs(sum(known) - 1) > 1e-12:
+        return None
+    return tuple(weight / sum(known[: k + 2]) for k, weight in enumerate(known[1:]))
+
+
+def _places(packet: Packet, route: Route, device: torch.device) -> slice | Tensor | None:
+    """Rows as a slice where they lie side by side, as none if all: they are not copied then."""
+    first, last = int(packet.rows[0]), int(packet.rows[-1])
+    if len(packet.rows) == route.own.shape[0]:
+        return None
+    if last - first + 1 == len(packet.rows):
+        return slice(first, last + 1)
+    return torch.from_numpy(packet.rows).to(device)
+
+
+def _rows(part: Tensor, places: slice | Tensor | None) -> Tensor:
+    if places is None:
+        return part
+    return part[..., places, :] if isinstance(places, slice) else part.index_select(-2, places)
+
+
+class Exchange:
+    """One mixing under way: rows leave and come in chunks of columns.
+
+    Own rows are counted first and then those of each rank in order, so that the result does
+    not depend on who came first.
+    """
+
+    def __init__(
+        self,
+        mixing: Mixing,
+        courier: Courier,
+        rows: Tensor,
+        message_dtype: torch.dtype,
+        tag: int,
+        doing: str,
+        *,
+        early: bool,
+    ) -> None:
+        self.rows = rows
+        self._mixing, self._courier, self._doing = mixing, courier, doing
+        self._dtype, self._tag, self._early = message_dtype, tag, early
+        self._lead, self._width = tuple(rows.shape[:-2]), rows.shape[-1]
+        # Every rank comes to the same chunks.
+        each = message_dtype.itemsize * prod(self._lead) * max(1, mixing.route.widest)
+        self._step = min(self._width, max(1, CHUNK_BYTES // max(1, each)))
+        self._started = 0  # columns of chunks that are under way
+        self._going: deque[list[Going]] = deque()
+        self._coming: deque[list[Coming]] = deque()
+        self._start()
+        while early and self._started < self._width:
+            self._start()
+
+    def _columns(self, rows: Tensor, first: int) -> Tensor:
+        """Return the columns of the chunk that begins there."""
+        whole = self._step == self._width
+        return rows if whole else rows.narrow(-1, first, min(self._step, self._width - first))
+
+    def _start(self) -> None:
+        """Post the messages of the next chunk, if there is one."""
+        if self._started >= self._width:
+            return
+        part, mixing = self._columns(self.rows, self._started), self._mixing
+        self._started += self._step
+        going, coming = self._courier.post(
+            [(peers, _rows(part, places)) for peers, places in mixing.packets],
+            [(peer, (*self._lead, count, part.shape[-1])) for peer, count in mixing.expected],
+            self._dtype,
+            self._tag,
+            early=self._early,
+        )
+        self._going.append(going)
+        self._coming.append(coming)
+
+    def finish(self, out: Tensor) -> Tensor:
+        """Wait for what is under way, start the rest, and return the product in ``out``."""
+        for first in range(0, self._width, max(1, self._step)):
+            self._start()
+            self._add_up(self._columns(self.rows, first), self._columns(out, first))
+            if len(self._going) > WINDOW:
+                self._sent()
+        while self._going:
+            self._sent()
+        return out
+
+    def _add_up(self, own: Tensor, out: Tensor) -> None:
+        mixing, coming = self._mixing, self._coming.popleft()
+        if mixing.moves and self._dtype == own.dtype:
+            here = own
+            for move, rows in zip(mixing.moves, coming, strict=True):
+                torch.lerp(here, rows.wait(self._doing).to(out.device), move, out=out)
+                here = out
+                rows.release()
+            return
+        mixing.own.put(own, out)
+        if mixing.local is not None:
+            mixing.local.add(own.to(self._dtype), out)
+        for share, rows in zip(mixing.arrivals, coming, strict=True):
+            share.add(rows.wait(self._doing).to(out.device), out)
+            rows.release()
+
+    def _sent(self) -> None:
+        for going in self._going.popleft():
+            going.wait(self._doing)

@@ -1,0 +1,202 @@
+"""Finding out who failed, so that every rank can say so and nobody waits for ever.
+
+A rank that waits in vain writes a notice into the process group's store: whom it waited
+for and why it gave up. The culprit is who was waited for and either wrote nothing or gave a
+reason of its own.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Thread
+from typing import TypeVar
+
+from torch._C._distributed_c10d import Store
+
+from digrad.base.errors import DigradError, message
+
+T = TypeVar("T")
+PAUSE = 0.05  # seconds between two looks at the notices
+HASTE = 1.0  # seconds to wait for the notice of a rank whose connection broke: it ended, or will
+
+
+class PeerError(DigradError, RuntimeError):
+    """Another rank ended, hangs or gave up; the text names it and the reason."""
+
+
+class StoreError(DigradError, RuntimeError):
+    """The store through which the ranks find each other does not answer."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a rank that cannot go on tells the others.
+
+    Args:
+        waits_for: the ranks it waited for; none if it stopped for a reason of its own.
+        lost: whether a connection broke, rather than time ran out.
+    """
+
+    reason: str
+    waits_for: tuple[int, ...] = ()
+    lost: bool = False
+
+    def text(self) -> str:
+        """Write it down."""
+        return json.dumps({"reason": self.reason, "for": self.waits_for, "lost": self.lost})
+
+    @classmethod
+    def parse(cls, text: bytes) -> "Notice":
+        """Read what ``text`` wrote."""
+        said = json.loads(text)
+        return cls(str(said["reason"]), tuple(map(int, said["for"])), bool(said["lost"]))
+
+
+def within(seconds: float, ask: Callable[[], T]) -> T:
+    """Return what a call of the store returns, or raise if it takes longer.
+
+    Some of them wait without end when the store's host is stopped, hence the thread.
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:
+            errors.append(error)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if answers:
+        return answers[0]
+    why = f": {errors[0]}" if errors else f" within {seconds:.3g} s"
+    raise StoreError(
+        message(
+            f"the store of the process group does not answer{why}",
+            hint="it lives in rank 0 or in the launcher: look there first",
+        )
+    ) from (errors[0] if errors else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """The notices of all ranks of one engine, in the process group's store."""
+
+    store: Store
+    rank: int
+    world: int
+    grace: float  # seconds to wait for the notices of others
+
+    def post(self, notice: Notice) -> None:
+        """Write this rank's notice; the first one stands."""
+        within(self.grace, lambda: self.store.compare_set(_key(self.rank), "", notice.text()))
+
+    def read(self) -> dict[int, Notice]:
+        """Return the notices written so far."""
+
+        def ask() -> dict[int, Notice]:
+            there = [rank for rank in range(self.world) if self.store.check([_key(rank)])]
+            return {rank: Notice.parse(self.store.get(_key(rank))) for rank in there}
+
+        return within(self.grace, ask)
+
+    def blame(self, notice: Notice, hang_up: Callable[[], None]) -> PeerError:
+        """Write a notice, hang up, wait for the notices of others, and name who is behind it.
+
+        Hanging up lets others notice at once, while all are still there to compare notes.
+        """
+        try:
+            try:
+                self.post(notice)
+            finally:
+                hang_up()
+            return PeerError(verdict(self._settled(notice), self.rank))
+        except StoreError as error:
+            return PeerError(
+                message(
+                    "rank 0 or the launcher ended or hangs: it holds the process group's store",
+                    f"rank {self.rank} {notice.reason}",
+                    str(error).partition("\n")[0],
+                    hint="look at the output of rank 0 and of the launcher",
+                )
+            )
+
+    def _settled(self, notice: Notice) -> dict[int, Notice]:
+        """Read until the culprit has spoken or the grace is over."""
+        end = time.monotonic() + (min(HASTE, self.grace) if notice.lost else self.grace)
+        while True:
+            notices = {**self.read(), self.rank: notice}
+            spoken = all(rank in notices for rank in culprits(notices, self.rank))
+            if spoken or time.monotonic() >= end:
+                return notices
+            time.sleep(PAUSE)
+
+
+_EXCHANGE = re.compile(r"in (exchange \d+ \(\w+\))")
+
+
+def _key(rank: int) -> str:
+    return f"notice/{rank}"
+
+
+def culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
+    """Return the ranks a failure comes from, following who waited for whom.
+
+    >>> gone = {2: Notice("waited", waits_for=(1,)), 1: Notice("waited", waits_for=(0,))}
+    >>> culprits(gone, start=2)  # 0 was waited for and has said nothing
+    [0]
+    >>> culprits({1: Notice("", waits_for=(0, 2)), 2: Notice("out of memory")}, start=1)
+    [2]
+    """
+    seen, ends, ahead = {start}, set(), list(notices[start].waits_for)
+    while ahead:
+        rank = ahead.pop()
+        if rank in seen:
+            continue
+        seen.add(rank)
+        further = notices[rank].waits_for if rank in notices else ()
+        ahead += further
+        if not further:
+            ends.add(rank)
+    spoken = {rank for rank in ends if rank in notices}
+    return sorted(spoken or ends)
+
+
+def verdict(notices: Mapping[int, Notice], rank: int) -> str:
+    """Say, for one rank, who is behind a failure and how it showed.
+
+    >>> print(verdict({1: Notice("lost its connection", (0,), lost=True)}, rank=1))
+    rank 0 ended
+      rank 1 lost its connection
+      hint: look at the output of rank 0
+    """
+    found = culprits(notices, rank)
+    if not found:
+        details = [f"rank {other} {notice.reason}" for other, notice in sorted(notices.items())]
+        doing = {match[1] for text in details if (match := _EXCHANGE.search(text))}
+        apart = "all ranks must make the same calls in the same order: has one taken fewer steps?"
+        hint = apart if len(doing) > 1 else "raise the timeout"
+        return message("the ranks wait for each other", *details, hint=hint)
+    who = ranks(found)
+    if found[0] in notices:
+        stopped = [f"rank {other} stopped: {notices[other].reason}" for other in found]
+        return message("; ".join(stopped), f"rank {rank} {notices[rank].reason}")
+    witnesses = {other for other in notices if set(notices[other].waits_for) & set(found)}
+    details = [f"rank {other} {notices[other].reason}" for other in sorted(witnesses | {rank})]
+    if any(notices[other].lost for other in witnesses):
+        return message(f"{who} ended", *details, hint=f"look at the output of {who}")
+    return message(
+        f"{who} {'does' if len(found) == 1 else 'do'} not answer",
+        *details,
+        hint=f"look at the output of {who}; if it only takes longer, raise the timeout",
+    )
+
+
+def ranks(which: Iterable[int]) -> str:
+    """Return ``rank 3`` or ``ranks 1, 2``."""
+    every = sorted(which)
+    return f"rank{'s' if len(every) > 1 else ''} {', '.join(map(str, every))}"

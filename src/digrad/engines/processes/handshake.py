@@ -1,0 +1,121 @@
+"""All ranks compare what they are about to do, before the first message.
+
+Every rank writes a few lines of JSON into the process group's store and reads those of all
+others. Nothing that comes from there is unpickled.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+from scipy.sparse import csr_array
+from torch._C._distributed_c10d import Store
+
+from digrad.base.errors import DigradError, message
+from digrad.engines.processes.faults import PeerError, StoreError, ranks, within
+
+LONGEST = 1 << 20  # characters of one hello
+SLACK = 5.0  # seconds that the store may answer late
+
+
+class DisagreementError(DigradError, ValueError):
+    """Ranks that were started with different networks, models, algorithms or versions."""
+
+
+def fingerprint(W: csr_array) -> str:
+    """Return a short digest of a matrix, the same on every machine.
+
+    >>> import numpy as np
+    >>> fingerprint(csr_array(np.eye(2)))
+    'f4df062738a588a2'
+    """
+    W = W.sorted_indices()
+    digest = hashlib.sha256(repr(tuple(map(int, W.shape))).encode())
+    for part, kind in ((W.indptr, "<i8"), (W.indices, "<i8"), (W.data, "<f8")):
+        digest.update(part.astype(kind).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def meet(
+    store: Store, rank: int, world: int, hello: Mapping[str, str], timeout: float
+) -> list[dict[str, str]]:
+    """Write this rank's hello and return those of all ranks, by rank.
+
+    Raises:
+        PeerError: ranks that did not come in time.
+    """
+    within(timeout, lambda: store.set(f"hello/{rank}", json.dumps(dict(hello))))
+    end, came, absent = time.monotonic() + timeout, [], []
+    for other in range(world):
+        text = await_key(store, f"hello/{other}", end - time.monotonic())
+        came.append(_parse(text)) if text is not None else absent.append(other)
+    if absent:
+        there = [other for other in range(world) if other not in absent]
+        raise PeerError(
+            message(
+                f"{ranks(absent)} did not come within {timeout:.3g} s",
+                f"of {world} ranks, {ranks(there)} came",
+                hint="look at their output; every rank has to make the same engines in the same "
+                "order",
+            )
+        )
+    return came
+
+
+def await_key(store: Store, key: str, seconds: float) -> bytes | None:
+    """Return what stands under a key, waiting for it; none if nothing comes."""
+    end = time.monotonic() + seconds
+
+    def ask() -> bytes | None:
+        # Not store.wait: its time-outs are logged by the store's own machinery.
+        while not store.check([key]):
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.01)
+        found: bytes = store.get(key)
+        return found
+
+    return within(max(0.0, seconds) + SLACK, ask)
+
+
+def _parse(text: bytes) -> dict[str, str]:
+    said = json.loads(text) if len(text) <= LONGEST else None
+    if not isinstance(said, dict):
+        raise StoreError("another program writes to the store of the process group")
+    return {str(field): str(value) for field, value in said.items()}
+
+
+def compare(hellos: Sequence[Mapping[str, str]]) -> None:
+    """Refuse ranks that differ in any field.
+
+    >>> compare([{"n": "4", "C": "1a"}, {"n": "4", "C": "1a"}, {"n": "4", "C": "2b"}])
+    Traceback (most recent call last):
+        ...
+    digrad.engines.processes.handshake.DisagreementError: the ranks do not agree about C
+      C: ranks 0, 1 have 1a, rank 2 has 2b
+      hint: start every rank with the same network, model, algorithm and versions
+    """
+    fields = list(dict.fromkeys(field for hello in hellos for field in hello))
+    differing = {}
+    for field in fields:
+        holders: dict[str, list[int]] = {}
+        for rank, hello in enumerate(hellos):
+            holders.setdefault(hello.get(field, "nothing"), []).append(rank)
+        if len(holders) > 1:
+            differing[field] = holders
+    if differing:
+        raise DisagreementError(
+            message(
+                f"the ranks do not agree about {', '.join(differing)}",
+                *(f"{field}: {_split(holders)}" for field, holders in differing.items()),
+                hint="start every rank with the same network, model, algorithm and versions",
+            )
+        )
+
+
+def _split(holders: Mapping[str, list[int]]) -> str:
+    return ", ".join(
+        f"{ranks(who)} {'has' if len(who) == 1 else 'have'} {value}"
+        for value, who in holders.items()
+    )

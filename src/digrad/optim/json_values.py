@@ -1,0 +1,53 @@
+"""What a user stores along with a run: nested values as JSON, tensors beside it.
+
+JSON knows neither tuples nor tables with numbers as keys, and states of schedulers have
+both; they are written as tables with one key that begins with a dollar sign.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.base.errors import ParameterError, message
+
+Tensors = dict[str, Tensor]
+
+
+def encode(value: Any, where: str, tensors: Tensors) -> Any:
+    """Return a value as JSON has it, and put its tensors, flat, into ``tensors``."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        tensors[where] = value.detach().reshape(-1)
+        return {"$tensor": where, "shape": list(value.shape)}
+    if isinstance(value, list | tuple):
+        items = [encode(item, f"{where}.{k}", tensors) for k, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        pairs = [(key, encode(item, f"{where}.{key}", tensors)) for key, item in value.items()]
+        if all(isinstance(key, str) and not key.startswith("$") for key, _ in pairs):
+            return dict(pairs)
+        return {"$pairs": [[encode(key, where, tensors), item] for key, item in pairs]}
+    raise ParameterError(
+        message(
+            f"{where} is a {type(value).__name__}, which cannot be stored",
+            hint="store numbers, texts, tensors, and lists, tuples and tables of them",
+        )
+    )
+
+
+def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the value that was encoded."""
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        return tensors[value["$tensor"]].view(torch.Size(value["shape"]))
+    if "$tuple" in value:
+        return tuple(decode(item, tensors) for item in value["$tuple"])
+    if "$pairs" in value:
+        return {decode(key, tensors): decode(item, tensors) for key, item in value["$pairs"]}
+    return {key: decode(item, tensors) for key, item in value.items()}

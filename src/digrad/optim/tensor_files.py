@@ -1,0 +1,110 @@
+"""Tensors in files, in the safetensors format: a header of JSON, then plain bytes.
+
+Eight bytes with the header's length, the header, the data. Nothing is ever unpickled; a
+checksum in the header finds damage. Other programs can read these files.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from digrad.base.errors import FileFormatError, message
+
+KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in KINDS.items()}
+LONGEST_HEADER = 100 << 20  # the format's own limit
+CHUNK = 1 << 22  # numbers handled at a time
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Sequence[Tensor]], about: Mapping[str, str]
+) -> None:
+    """Write tensors, each given as 1-D pieces that follow each other, and bring them to disk.
+
+    The caller moves the file's folder to its place: until then it does not count.
+    """
+    header: dict[str, Any] = {}
+    place = checksum = 0
+    # Wide numbers first, so that all lie at multiples of their size.
+    order = sorted(tensors, key=lambda name: -tensors[name][0].element_size())
+    for name in order:
+        pieces = tensors[name]
+        count = sum(len(piece) for piece in pieces)
+        end = place + count * pieces[0].element_size()
+        kind = _NAMES[pieces[0].dtype]
+        header[name] = {"dtype": kind, "shape": [count], "data_offsets": [place, end]}
+        place = end
+        for part in _bytes(pieces):
+            checksum = crc32(part, checksum)
+    header["__metadata__"] = {**about, "crc32": f"{checksum:08x}"}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            for part in _bytes(tensors[name]):
+                file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _bytes(pieces: Sequence[Tensor]) -> Iterator[memoryview]:
+    for piece in pieces:
+        for start in range(0, len(piece), CHUNK):
+            part = piece.detach()[start : start + CHUNK]
+            yield part.cpu().contiguous().view(torch.uint8).numpy().data
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a file, and the texts that were stored with them."""
+    try:
+        with path.open("rb") as file:
+            header, length = _header(file.read(8), file, path.stat().st_size)
+            data = bytearray(length)
+            if file.readinto(data) != length:
+                raise FileFormatError("it ends too early")
+        about = header.pop("__metadata__", {})
+        if f"{crc32(data):08x}" != about.get("crc32"):
+            raise FileFormatError("its checksum is wrong")
+        return {name: _tensor(name, entry, data) for name, entry in header.items()}, about
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(
+            message(f"{path} cannot be read: {error}", hint="delete its folder to use an older one")
+        ) from error
+
+
+def _header(size: bytes, file: Any, total: int) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(size, "little")
+    if len(size) < 8 or not 2 <= length <= min(LONGEST_HEADER, total - 8):
+        raise FileFormatError("it has no header")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
+        raise FileFormatError("its header is no table")
+    return header, total - 8 - length
+
+
+def _tensor(name: str, entry: Mapping[str, Any], data: bytearray) -> Tensor:
+    dtype, (count,), (start, end) = KINDS[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    fits = 0 <= start <= end <= len(data) and start % dtype.itemsize == 0
+    if not fits or end - start != count * dtype.itemsize:
+        raise FileFormatError(f"{name} lies outside the file")
+    if not count:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype, count=count, offset=start)

@@ -1,9 +1,0 @@
-"""Pages to look at: one self-contained HTML file per network or per set of runs.
-
-Nothing is fetched: the plotting library, the styles and the data are in the file.
-"""
-
-from digrad.report.page import Page, Section, render, write_page
-from digrad.report.runs import network_page, run_page, study_page
-
-__all__ = ["Page", "Section", "network_page", "render", "run_page", "study_page", "write_page"]

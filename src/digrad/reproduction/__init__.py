@@ -1,4 +1,0 @@
-"""The paper's figures, with every setting it leaves open written down.
-
-docs/reproduction.md argues each choice and says where our curves agree with the paper's claims.
-"""

@@ -1,0 +1,292 @@
+"""Experiments as TOML files: every key checked, every wrong one explained."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from digrad.base.errors import DigradError, FileFormatError, lookup, message
+from digrad.networks import Network, build
+
+
+class ExperimentError(DigradError, ValueError):
+    """An experiment that cannot be run as it is written."""
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """One network of an experiment: a topology or a file, and its weights."""
+
+    topology: str = ""
+    file: str = ""
+    push_file: str = ""  # the matrix C, where ``file`` holds R
+    name: str = ""  # what figures call it; the topology or file by default
+    n: int = 0  # nodes of a topology
+    seed: int = -1  # which graph of a random topology; -1 takes the topology's default
+    weights: str = ""
+    push_graph: str = "same"
+    largest_component: bool = False
+    undirected: bool = False
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What figures call it."""
+        return self.name or self.topology or Path(self.file).stem
+
+    def build(self) -> Network:
+        """Make the network.
+
+        Raises:
+            ExperimentError: if it cannot be built, as when its file has moved.
+        """
+        if bool(self.topology) == bool(self.file):
+            raise ExperimentError(f"networks.{self.label or '?'} needs either a topology or a file")
+        try:
+            return build(
+                self.topology or self.file,
+                self.n or None,
+                push_file=self.push_file or None,
+                params={key: _text(value) for key, value in self.params.items()},
+                seed=None if self.seed < 0 else self.seed,
+                weights=self.weights or None,
+                push_graph=self.push_graph,  # type: ignore[arg-type]  # looked up by name
+                largest_component=self.largest_component,
+                undirected=self.undirected,
+            )
+        except DigradError as error:
+            raise ExperimentError(f"networks.{self.label}: {error}") from error
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """One algorithm of an experiment."""
+
+    algorithm: str
+    name: str = ""  # what figures call it; the algorithm by default
+    step_sizes: tuple[float, ...] = ()  # instead of the experiment's
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What figures call it."""
+        return self.name or self.algorithm
+
+
+@dataclass(frozen=True)
+class KindSpec:
+    """A problem or a schedule: its name in the registry and its parameters."""
+
+    kind: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Networks x algorithms x step sizes x seeds on one problem."""
+
+    networks: tuple[NetworkSpec, ...]
+    algorithms: tuple[AlgorithmSpec, ...]
+    problem: KindSpec
+    steps: int
+    step_sizes: tuple[float, ...]
+    name: str = "experiment"
+    seeds: tuple[int, ...] = (0,)
+    schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
+    scale_by_n_pi: bool = True  # give γ/(nπ) to methods that move by nπ times the gradient
+    metrics: tuple[str, ...] = ()  # what to record; empty takes what is worth its cost
+    metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
+    dtype: str = "float32"
+    tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    compile: str = "auto"  # "auto", "always" or "never"
+    trials_at_once: int = 0  # 0 takes as many as fit into memory
+
+    def __post_init__(self) -> None:
+        checks = [
+            ("steps", self.steps >= 1, "at least 1", self.steps),
+            ("metrics_every", self.metrics_every >= 0, "at least 0", self.metrics_every),
+            ("trials_at_once", self.trials_at_once >= 0, "at least 0", self.trials_at_once),
+            (
+                "seeds",
+                bool(self.seeds)
+                and 0 <= min(self.seeds) <= max(self.seeds) < 2**63
+                and len(set(self.seeds)) == len(self.seeds),
+                "one or more different ones in 0 .. 2^63 - 1",
+                self.seeds,
+            ),
+            ("networks", bool(self.networks), "one or more", 0),
+            ("algorithms", bool(self.algorithms), "one or more", 0),
+            ("name", _is_file_name(self.name), "usable as the name of a folder", self.name),
+        ]
+        for key, fine, wanted, got in checks:
+            if not fine:
+                raise ExperimentError(f"{key} must be {wanted}, got {got!r}")
+        _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("compile", self.compile, ("auto", "always", "never"))
+        for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
+            if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
+                raise ExperimentError(f"{where} must be different numbers from 0 on, got {sizes}")
+        for a in self.algorithms:
+            if not (a.step_sizes or self.step_sizes):
+                raise ExperimentError(f"algorithms.{a.label} has no step size: step_sizes is empty")
+        for what, labels in (
+            ("networks", [n.label for n in self.networks]),
+            ("algorithms", [a.label for a in self.algorithms]),
+        ):
+            twice = [label for label in labels if labels.count(label) > 1]
+            if twice:
+                raise ExperimentError(
+                    message(
+                        f"two {what} are called {twice[0]!r}", hint='give each its own name = "..."'
+                    )
+                )
+
+    def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
+        return [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
+
+    @property
+    def trials(self) -> int:
+        """How many runs it consists of."""
+        sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
+        return len(self.networks) * sizes * len(self.seeds)
+
+    @property
+    def record_every(self) -> int:
+        """Steps between records."""
+        return self.metrics_every or max(1, self.steps // 100)
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read an experiment from a TOML file."""
+    file = Path(path)
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = "`digrad init` writes an example"
+        raise FileFormatError(message(f"{file}: no such file", hint=hint)) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        what = "a folder" if file.is_dir() else error
+        hint = "`digrad init` writes an example"
+        raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
+    try:
+        return parse_experiment(table)
+    except DigradError as error:
+        raise ExperimentError(f"{file}: {error}") from error
+
+
+def parse_experiment(table: Mapping[str, Any]) -> Experiment:
+    """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    made: Experiment = _read(Experiment, table, "")
+    return made
+
+
+def to_table(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment as nested plain values, as a TOML file holds them."""
+    plain: dict[str, Any] = asdict(experiment)
+    return plain
+
+
+def arguments(
+    function: Any, params: Mapping[str, Any], where: str, given: tuple[str, ...]
+) -> dict[str, Any]:
+    """Check a table of parameters against a function's signature and return it, typed."""
+    hints = get_type_hints(function)
+    accepts = {
+        name: p
+        for name, p in signature(function).parameters.items()
+        if name not in given and p.kind is not Parameter.VAR_KEYWORD
+    }
+    found = {}
+    for key, value in params.items():
+        lookup(accepts, key, f"key in {where}")
+        found[key] = _typed(value, hints.get(key, Any), f"{where}.{key}")
+    missing = [k for k, p in accepts.items() if p.default is Parameter.empty and k not in found]
+    if missing:
+        raise ExperimentError(f"{where} lacks {', '.join(missing)}")
+    return found
+
+
+def _read(cls: type, table: Any, where: str) -> Any:
+    if not isinstance(table, Mapping):
+        raise ExperimentError(f"{where} must be a table, got {table!r}")
+    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}
+    values: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    free = cls is KindSpec  # a kind's parameters stand beside it, not in a table of their own
+    for key, value in table.items():
+        if free and key not in known:
+            beside[key] = value
+            continue
+        lookup(known, key, f"key {'in ' + where if where else 'of the experiment'}")
+        values[key] = _typed(value, hints[key], f"{where}.{key}" if where else key)
+    if beside:
+        values["params"] = {**values.get("params", {}), **beside}
+    for name, spec in known.items():
+        required = spec.default is MISSING and spec.default_factory is MISSING
+        if required and name not in values:
+            raise ExperimentError(f"{where or 'the experiment'} lacks {name}")
+    return cls(**values)
+
+
+def _typed(value: Any, kind: Any, where: str) -> Any:
+    """Return a value as the type that is asked for, or say what was expected."""
+    origin, options = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ExperimentError(f"{where} must be a table, got {value!r}")
+        return dict(value)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
+                raise ExperimentError(
+                    message(
+                        f"{where} must be a list, got {value!r}",
+                        hint=f"write [{value!r}] or [0, 1, 2]",
+                    )
+                )
+            value = [value]
+        return tuple(_typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
+    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):
+        return _read(kind, value, where)
+    if options:  # a union, such as int | None, or a Literal
+        return _any_of(value, options, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {
+            int: "a whole number",
+            float: "a number",
+            str: "a text in quotes",
+            bool: "true or false",
+        }
+        raise ExperimentError(f"{where} must be {names.get(kind, kind)}, got {value!r}")
+    return value
+
+
+def _any_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
+    if value in [option for option in options if not isinstance(option, type)]:
+        return value
+    for option in options:
+        if isinstance(option, type) and option is not type(None):
+            try:
+                return _typed(value, option, where)
+            except ExperimentError:
+                continue
+    names = ", ".join(getattr(o, "__name__", repr(o)) for o in options if o is not type(None))
+    raise ExperimentError(f"{where} must be one of: {names}; got {value!r}")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    lookup({name: name for name in allowed}, value, key)
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and not set(name) & set('/\\\0:*?"<>|')

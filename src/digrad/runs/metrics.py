@@ -1,0 +1,132 @@
+"""What is recorded of a run: numbers per trial at chosen steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.contract import Algorithm, Needs
+from digrad.base.errors import lookup
+from digrad.networks.network import Network
+from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
+from digrad.runs.recursion import Moment
+from digrad.theory.eigenvectors import perron
+
+EXACT = torch.float64
+METRICS = (
+    "loss",
+    "gradient_norm",
+    "gap",
+    "consensus",
+    "tracking",
+    "accuracy",
+    "test_loss",
+    "test_accuracy",
+    "worst_accuracy",
+    "mean_accuracy",
+    "messages",
+    "bytes",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Gauge:
+    """Measures the state of a run; knows the weights of its network and what it sends.
+
+    - ``loss``, ``gradient_norm``: f and ‖∇f‖ on all data at the method's answer xhat;
+    - ``gap``: f(xhat) - f*, where f* is known;
+    - ``consensus``: √((1/n) Σᵢ ‖xᵢ - xhat‖²);
+    - ``tracking``: √((1/n) Σᵢ ‖yᵢ - π_C(i) Σⱼ yⱼ‖²), for methods that track;
+    - ``accuracy``: share of all data classified rightly at xhat, where that means something;
+    - ``test_loss``, ``test_accuracy``: the same on data that no node trains on;
+    - ``worst_accuracy``, ``mean_accuracy``: of the nodes' own models on test data;
+    - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
+      as if every step sent what a later one does.
+    """
+
+    algorithm: Algorithm[Any]
+    problem: Problem
+    answer_weights: Tensor  # (nodes,): π_R or 1/n
+    tracker_weights: Tensor  # (nodes,): π_C, or 1/n for trackers that are pulled
+    messages_per_step: int
+    bytes_per_step: int
+    least: Tensor | None  # f*
+    wanted: frozenset[str]
+
+    @classmethod
+    def make(
+        cls,
+        algorithm: Algorithm[Any],
+        problem: Problem,
+        net: Network,
+        metrics: Sequence[str] = (),
+    ) -> "Gauge":
+        """Prepare to measure one algorithm on one network.
+
+        ``metrics`` names what is read at the answer and of the nodes; none takes what the
+        problem thinks worth its cost. What the state shows is always read.
+        """
+        for name in metrics:
+            lookup(dict.fromkeys(METRICS), name, "metric")
+        start, vectors = problem.start(), perron(net)
+        uniform = start.new_full((net.n,), 1.0 / net.n)
+        root = torch.as_tensor(vectors.pi_R).to(start)
+        pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
+        traffic = algorithm.traffic
+        messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
+        numbers = messages * problem.dim + traffic.push_scalars * pushes
+        return cls(
+            algorithm,
+            problem,
+            root if algorithm.root_weighted else uniform,
+            torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
+            messages,
+            numbers * start.element_size(),
+            problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
+            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else METRICS)),
+        )
+
+    @torch.no_grad()
+    def read(self, moment: Moment) -> dict[str, Tensor]:
+        """Return every metric, one number per trial; NaN where a metric has no meaning."""
+        state = moment.state
+        xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.center(state))
+        x = self.algorithm.point(state)
+        none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
+        found = dict.fromkeys(METRICS, none) | self._at(xhat, x)
+        counted = {"messages": self.messages_per_step, "bytes": self.bytes_per_step}
+        return found | {
+            "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
+            "tracking": self._tracking(state, none),
+            # In double precision: single counts exactly only to 16 million.
+            **{k: torch.full_like(none, moment.t * v, dtype=EXACT) for k, v in counted.items()},
+        }
+
+    def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """Return what the problem has to look at its data for."""
+        problem, found = self.problem, dict[str, Tensor]()
+        if isinstance(problem, Measured):
+            also = {"loss"} if "gap" in self.wanted else set()
+            found = problem.measure(xhat, x, sorted(self.wanted | also))
+        elif self.wanted & {"loss", "gap"}:
+            found["loss"] = problem.loss(xhat)
+        if "gap" in self.wanted and self.least is not None:
+            found["gap"] = found["loss"] - self.least
+        if "gradient_norm" in self.wanted:
+            found["gradient_norm"] = problem.full_gradient(xhat).norm(dim=-1)
+        if "accuracy" in self.wanted and isinstance(problem, Classifier):
+            found["accuracy"] = problem.accuracy(xhat)
+        return found
+
+    def _tracking(self, state: Any, none: Tensor) -> Tensor:
+        y = self.algorithm.tracker(state)
+        if y is None:
+            return none
+        settled = self.tracker_weights.unsqueeze(-1) * y.sum(-2, keepdim=True)
+        return (y - settled).square().sum(-1).mean(-1).sqrt()
+
+    def finite(self, moment: Moment) -> Tensor:
+        """Say which trials still consist of finite numbers."""
+        return self.algorithm.center(moment.state).isfinite().flatten(1).all(dim=1)

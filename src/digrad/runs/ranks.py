@@ -1,0 +1,181 @@
+"""The ranks of a process group as one run: they decide together, and rank 0 keeps the book."""
+
+import json
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+
+from digrad.base.errors import DigradError, ParameterError, message
+from digrad.engines.processes.engine import Processes
+from digrad.engines.processes.faults import PeerError
+from digrad.engines.processes.handshake import meet
+from digrad.runs.folder import JobFile, RunFolder
+from digrad.runs.planning import Job
+from digrad.runs.record import Numbers
+from digrad.runs.recursion import Moment
+from digrad.runs.scalars import Scalars
+
+T = TypeVar("T")
+_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # councils, per process group
+
+
+class SharedError(DigradError):
+    """What went wrong on another rank; all of them know it, so one of them may say it."""
+
+
+class Council:
+    """Decisions that all ranks take together, by short texts in the process group's store.
+
+    Args:
+        timeout: seconds to wait for the others.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        if not dist.is_initialized():
+            raise ParameterError(
+                message(
+                    "there is no process group",
+                    hint="call torch.distributed.init_process_group() first, under torchrun",
+                )
+            )
+        group = dist.group.WORLD
+        number = _made.get(group, 0)
+        _made[group] = number + 1
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.first = self.rank == 0
+        self._timeout, self._rounds = timeout, 0
+        base = dist.distributed_c10d._get_default_store()
+        self._store = PrefixStore(f"digrad/council/{number}", base)
+
+    def told(self, work: Callable[[], Any]) -> Any:
+        """Do something on rank 0 only; every rank gets what came of it, as JSON gives it back."""
+        return json.loads(self._settled(lambda: json.dumps(work()) if self.first else "null")[0])
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do something on every rank; if it fails on one, it fails on all."""
+        made: list[T] = []
+
+        def do() -> str:
+            made.append(work())
+            return ""
+
+        self._settled(do)
+        return made[0]
+
+    def _settled(self, work: Callable[[], str]) -> list[str]:
+        said, own = {}, None
+        try:
+            said["said"] = work()
+        except Exception as error:
+            own = error
+            kind = "" if isinstance(error, DigradError | OSError) else f"{type(error).__name__}: "
+            said["error"] = f"{kind}{error}"
+        self._rounds += 1
+        corner = PrefixStore(str(self._rounds), self._store)
+        came = meet(corner, self.rank, self.world, said, self._timeout)
+        failed = [rank for rank, one in enumerate(came) if "error" in one]
+        if not failed:
+            return [one["said"] for one in came]
+        if own is not None and failed[0] == self.rank:
+            raise own
+        text = came[failed[0]]["error"]
+        raise SharedError(text if failed[0] == 0 else f"rank {failed[0]}: {text}")
+
+
+class Ranks:
+    """Some nodes here, the others on other ranks; see ``digrad.runs.record.Place``."""
+
+    def __init__(self, council: Council, scalars: Scalars | None = None) -> None:
+        self.writes = council.first
+        self._council, self._scalars = council, scalars
+
+    def saved(self, folder: RunFolder, job: Job) -> JobFile | None:
+        """Read it on rank 0, and hand its state to all."""
+        found: list[JobFile | None] = []
+
+        def look() -> dict[str, Any] | None:
+            found.append(folder.job(job.index))
+            return None if found[0] is None else _header(found[0])
+
+        said = self._council.told(look)
+        if said is None:
+            return None
+        kind = torch.empty(0, dtype=job.recursion.problem.start().dtype).numpy().dtype
+        state = found[0].state if found and found[0] else {}
+        arrays = {
+            name: _broadcast(state.get(name), shape, kind) for name, shape in said["state"].items()
+        }
+        if found:
+            return found[0]
+        none = np.empty(0)
+        ends = np.array(said["diverged_at"], dtype=np.int64)
+        return JobFile(said["t"], said["done"], none, none.astype(np.int64), ends, arrays)
+
+    def own(self, job: Job, whole: Moment) -> Moment:
+        """Cut out this rank's rows, laid out as a step leaves them."""
+        rows = job.recursion.engine.rows
+        return _each(whole, lambda v: v[..., rows, :].contiguous())
+
+    def whole(self, job: Job, own: Moment) -> Moment:
+        """Collect the rows of all ranks."""
+        if self._scalars is not None:
+            self._scalars.arrived(job.recursion.engine)
+        whole = _each(own, _engine(job).gather)
+        return whole if self.writes else own
+
+    def everywhere(self, job: Job, holds: Tensor) -> Tensor:
+        """Ask all ranks."""
+        x = job.recursion.problem.start()
+        nodes = len(job.recursion.engine.nodes)
+        votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
+        return _engine(job).gather(votes).bool().flatten(1).all(dim=1)
+
+    def noted(self, job: Job, t: int, numbers: Numbers) -> None:
+        """Write scalars, if that is wanted."""
+        if self._scalars is not None:
+            self._scalars.write(job.labels, job.recursion.engine, t, numbers)
+
+
+def _engine(job: Job) -> Processes:
+    engine = job.recursion.engine
+    assert isinstance(engine, Processes)
+    return engine
+
+
+def _each(moment: Moment, change: Callable[[Tensor], Tensor]) -> Moment:
+    values = [None if v is None else change(v) for v in moment.state]
+    return Moment(moment.t, type(moment.state)(*values))
+
+
+def _header(job: JobFile) -> dict[str, Any]:
+    """Say what the other ranks have to know of a stored job, but for its numbers."""
+    return {
+        "t": job.t,
+        "done": job.done,
+        "diverged_at": job.diverged_at.tolist(),
+        "state": {name: list(array.shape) for name, array in job.state.items()},
+    }
+
+
+def _broadcast(array: NDArray[Any] | None, shape: list[int], kind: Any) -> NDArray[Any]:
+    """Send an array from rank 0, which has it, to all others."""
+    sent = np.empty(shape, dtype=kind) if array is None else np.ascontiguousarray(array)
+    if prod(shape):
+        try:
+            dist.broadcast(torch.from_numpy(sent), src=0)
+        except RuntimeError as error:
+            raise PeerError(
+                message(
+                    f"the stored state did not reach all ranks: {error}",
+                    hint="look at the output of the others",
+                )
+            ) from error
+    return sent

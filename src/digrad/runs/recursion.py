@@ -1,0 +1,249 @@
+"""The loop: the only place where algorithm, engine and problem meet."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.contract import Algorithm, Mixer
+from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
+from digrad.problems.base import Compiled, Problem
+
+CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
+ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
+MOST_UNROLLED = 8  # steps compiled into one graph: fewer pay for Python, more for compiling
+
+
+class Engine(Mixer, Protocol):
+    """A mixer that knows which nodes it holds."""
+
+    n: int  # of the whole network
+    rows: slice
+    nodes: Tensor
+
+
+class Moment(NamedTuple):
+    """Where a run is: a complete checkpoint."""
+
+    t: int  # steps taken
+    state: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Runs of one algorithm on one network that differ in seed and step size only."""
+
+    seeds: Sequence[int]
+    step_sizes: Sequence[float]
+
+    def __post_init__(self) -> None:
+        """Refuse trials with one but not the other."""
+        if len(self.seeds) != len(self.step_sizes):
+            what = f"{len(self.seeds)} seeds and {len(self.step_sizes)} step sizes"
+            raise ParameterError(message(what, hint="give every trial one of each"))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.seeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Recursion:
+    """One algorithm on one problem over one engine, for several trials at once.
+
+    Args:
+        schedule: from the step's number to a factor of the step size.
+        blocks: take several steps at once: on a GPU recorded and replayed, elsewhere fused
+            into one compiled graph, which pays from about 10⁵ steps on.
+        compiled: use the problem's own compiled gradient, if it brings one; elsewhere than on a
+            GPU its steps are not fused then.
+    """
+
+    algorithm: Algorithm[Any]
+    engine: Engine
+    problem: Problem
+    trials: Trials
+    schedule: Callable[[int], float]
+    blocks: bool = False
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a problem for another number of nodes."""
+        if self.engine.n != self.problem.nodes:
+            raise ParameterError(
+                message(
+                    f"the network has {self.engine.n} nodes, the problem {self.problem.nodes}",
+                    hint="give every node of the network its own data",
+                )
+            )
+
+    def start(self) -> Moment:
+        """Return the state before the first step: every row of every trial at the start."""
+        x = self.problem.start()
+        rows = self.engine.rows.stop - self.engine.rows.start
+        return Moment(0, self.algorithm.init(x.expand(len(self.trials), rows, -1).clone()))
+
+    @torch.no_grad()
+    def advance(self, moment: Moment, stop: int) -> Moment:
+        """Take steps until ``stop`` of them are done; the moment given stays as it is.
+
+        The result depends on the numbers of the steps alone, not on how often one stops
+        in between, except that fused steps come in blocks: see ``_blocks``.
+        """
+        state = moment.state
+        for steps in self._stretches(moment.t, stop):
+            samples = self._samples(steps)
+            lrs = self._step_sizes(steps, samples.device)
+            for part in self._blocks(steps):
+                take = self._take(part)
+                near, far = part.start - steps.start, part.stop - steps.start
+                state = take(state, samples[near:far], lrs[near:far])
+        if any(state is recording.state for recording in self._recordings.values()):
+            state = _cloned(state)  # as a recording goes on writing into its own
+        return Moment(stop, state)
+
+    def _stretches(self, start: int, stop: int) -> Iterator[range]:
+        """Cut steps into stretches whose samples are drawn together."""
+        ahead = CHUNK_NUMBERS * (ON_A_GPU if self.engine.nodes.is_cuda else 1)
+        width = min(256, ahead // self._numbers_per_step)
+        width = max(MOST_UNROLLED, width - width % MOST_UNROLLED)  # or blocks would be cut
+        while start < stop:
+            end = min(stop, start + width - start % width)
+            yield range(start, end)
+            start = end
+
+    @cached_property
+    def _numbers_per_step(self) -> int:
+        return max(1, self._samples(range(1)).numel())
+
+    def _blocks(self, steps: range) -> Iterator[range]:
+        """Cut steps into single ones and, if wanted, blocks.
+
+        Blocks begin at multiples of their length, so that stopping elsewhere in between
+        does not move them. The first step starts from a state with gaps and is never fused.
+        """
+        t = steps.start
+        while t < steps.stop:
+            whole = t % MOST_UNROLLED == 0 and t + MOST_UNROLLED <= steps.stop
+            end = t + MOST_UNROLLED if self.blocks and whole and t > 0 else t + 1
+            yield range(t, end)
+            t = end
+
+    def _samples(self, steps: range) -> Tensor:
+        """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
+        each = self.algorithm.samples
+        drawn = self.problem.sample(self._sampler, range(steps.start * each, steps.stop * each))
+        # Contiguous, so that a block has the same strides wherever its stretch was cut, and
+        # the compiler sees one kind of input.
+        return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
+
+    def _step(self, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        x, rows = self.algorithm.point(state), self.engine.rows
+        g = self._gradient(x, samples[0], rows)
+        if g.shape != x.shape or g.dtype != x.dtype:
+            raise ParameterError(
+                message(
+                    f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
+                    f"points of shape {tuple(x.shape)} and type {x.dtype}",
+                    hint="gradient() returns one row per point, in the type of start()",
+                )
+            )
+        for more in samples[1:]:
+            g = g + self._gradient(x, more, rows)
+        return self.algorithm.step(
+            state, g / len(samples) if len(samples) > 1 else g, self.engine, lr
+        )
+
+    @cached_property
+    def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
+        if self.compiled and isinstance(self.problem, Compiled):
+            return self.problem.compiled_gradient
+        return self.problem.gradient
+
+    def _take(self, part: range) -> Callable[[Any, Tensor, Tensor], Any]:
+        """Return what takes these steps together."""
+        if self.blocks and self.engine.nodes.is_cuda and part.start > 0:
+            return self._recordings.setdefault(len(part), _Recording(self._block))
+        return self._block if len(part) == 1 else self._fused
+
+    def _block(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+        for k in range(len(samples)):
+            state = self._step(state, samples[k], lrs[k])
+        return state
+
+    @cached_property
+    def _fused(self) -> Callable[[Any, Tensor, Tensor], Any]:
+        if isinstance(self.problem, Compiled):
+            return self._block
+        graph: Callable[[Any, Tensor, Tensor], Any] = torch.compile(self._block, fullgraph=True)
+        return graph
+
+    @cached_property
+    def _recordings(self) -> dict[int, "_Recording"]:
+        return {}  # by how many steps they take
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        nodes = self.engine.nodes
+        return Sampler(torch.tensor(self.trials.seeds, device=nodes.device), nodes)
+
+    def _step_sizes(self, steps: range, device: torch.device) -> Tensor:
+        start = self.problem.start()
+        base = torch.tensor(self.trials.step_sizes, dtype=torch.float64)
+        factors = torch.tensor([self.schedule(t) for t in steps], dtype=torch.float64)
+        lrs = (factors[:, None] * base)[..., None, None].to(start.dtype)
+        # From pinned memory, which a GPU reads in its turn: for any other, all would have to wait.
+        return lrs.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else lrs
+
+
+class _Recording:
+    """A block of steps as a CUDA graph: launched as a whole, without Python in between.
+
+    It reads from and writes to tensors of its own, so that replays follow one another without
+    a copy; its ``state`` changes with every replay.
+    """
+
+    def __init__(self, block: Callable[[Any, Tensor, Tensor], Any]) -> None:
+        self._block = block
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.state: Any = None
+        self._inputs: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+        if self._graph is None or self._inputs is None:
+            self._record(state, samples, lrs)
+        assert self._graph is not None
+        assert self._inputs is not None
+        if state is not self.state:
+            for own, given in zip(self.state, state, strict=True):
+                if own is not None:
+                    own.copy_(given)
+        for own, given in zip(self._inputs, (samples, lrs), strict=True):
+            own.copy_(given)
+        self._graph.replay()
+        return self.state
+
+    def _record(self, state: Any, samples: Tensor, lrs: Tensor) -> None:
+        self.state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls
+            for _ in range(2):
+                self._block(self.state, *self._inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        # On the same stream: libraries have their scratch memory by stream, and recordings that
+        # are replayed side by side must not share it.
+        with torch.cuda.graph(self._graph, stream=aside):
+            after = self._block(self.state, *self._inputs)
+            for own, new in zip(self.state, after, strict=True):
+                if own is not None:
+                    own.copy_(new)
+
+
+def _cloned(state: Any) -> Any:
+    return type(state)(*(None if v is None else v.clone() for v in state))

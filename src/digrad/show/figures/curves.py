@@ -1,0 +1,257 @@
+"""How a metric falls along a run: lines with bands, a panel per network."""
+
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
+
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.runs.results import GROWING, Curve, Floats, Key, Trace
+from digrad.show.figures.arrows import WIDTH
+from digrad.show.figures.drawing import COLOURS, INK
+
+DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (8, 1.5, 3, 1.5)))
+MARKERS = "osD^v<>ph"  # no crosses: these are for divergence
+MARKS = 6  # on a line, so that the algorithms differ in grey as well
+FEW = 4  # seeds up to which percentiles say no more than the extremes
+ACROSS = 4  # panels side by side that still have room for numbers below
+BEYOND = 0.3  # of the range: how far a diverging line is followed out of it
+LABELS = {
+    "gradient_norm": r"gradient norm $\|\nabla f(\hat{x})\|$",
+    "loss": r"loss $f(\hat{x})$",
+    "gap": r"optimality gap $f(\hat{x}) - f^{\star}$",
+    **{name: f"{name} error" for name in ("consensus", "tracking")},
+    "accuracy": r"training accuracy at $\hat{x}$",
+    "test_loss": r"test loss at $\hat{x}$",
+    "test_accuracy": r"test accuracy at $\hat{x}$",
+    "worst_accuracy": "test accuracy of the worst node",
+    "mean_accuracy": "mean test accuracy of the nodes",
+}
+Style = tuple[int, int, str]  # number of the colour and marker, of the dash, and the words
+ALONG = {"step": "step", "messages": "messages sent", "bytes": "bytes sent"}
+
+
+class Line(NamedTuple):
+    """A curve as drawn; NaN where nothing is."""
+
+    curve: Curve
+    x: Floats
+    mean: Floats  # over all seeds, up to the first divergence
+    rest: Floats  # over the trials that do not diverge, where these are not all
+    low: Floats  # the band, of the trials that do not diverge
+    high: Floats
+
+
+def draw_curves(
+    trace: Trace,
+    metric: str = "gradient_norm",
+    *,
+    x: str = "step",
+    log: bool | None = None,
+    columns: str = "network",
+    title: str = "",
+) -> Figure:
+    """Plot a metric along ``x``, which is the step, the messages or the bytes sent.
+
+    A line is the mean over the seeds, with a colour and marker per algorithm and a dash per
+    step size. A band goes from the least to the largest value, or for more than four seeds
+    from the 10th to the 90th percentile. Where a trial diverges the line ends in a cross;
+    line and band of the trials that do not diverge go on, thin. The field ``columns`` of
+    ``Key`` has a panel for each value. y is logarithmic, and what is not positive left out,
+    if ``log`` is true, or None and the metric no accuracy.
+    """
+    xlabel, ylabel = lookup(ALONG, x, "x axis"), lookup(LABELS, metric, "metric")
+    lookup(dict.fromkeys(Key._fields), columns, "kind of columns")
+    log = metric not in GROWING if log is None else log
+    lines = _lines(trace, metric, x, log)
+    styles = _styles([line.curve.key for line in lines], columns)
+    names = list(dict.fromkeys(getattr(line.curve.key, columns) for line in lines))
+    figure = _empty(title, ylabel, len(names), _handles(lines, styles), _note(lines))
+    limits = _limits(lines, log)
+    for axes, name in zip(figure.axes, names, strict=True):
+        axes.set(yscale="log" if log else "linear", ylim=limits, axisbelow=True, xmargin=0.02)
+        for line in lines:
+            if getattr(line.curve.key, columns) == name:
+                _draw(axes, line, styles[line.curve.key])
+        _dress(axes, name, xlabel, ticks=8 - min(len(names), ACROSS))
+    return figure
+
+
+def _lines(trace: Trace, metric: str, x: str, log: bool) -> list[Line]:
+    curves = trace.curves(metric)
+    costs = {} if x == "step" else trace.curves(x)
+    band = (0.0, 1.0) if max(len(curve.seeds) for curve in curves.values()) <= FEW else (0.1, 0.9)
+    lines = []
+    for key, curve in curves.items():
+        along = curve.steps.astype(np.float64)
+        if x != "step" and key not in costs:
+            what = f"{key.algorithm} on {key.network}: no {x} recorded"
+            raise ParameterError(message(what, hint="draw along the steps: x='step'"))
+        if x != "step":
+            along = np.interp(along, costs[key].steps, np.nanmean(costs[key].values, axis=0))
+        lines.append(_line(curve, along, band, log))
+    return lines
+
+
+def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> Line:
+    stay = curve.values[[step is None for step in curve.diverged_at]]
+    low, high, rest = np.full((3, len(x)), np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if len(stay):
+            low, high = np.quantile(stay, band, axis=0)
+            rest = stay.mean(axis=0) if curve.diverged else rest
+    least = 0 if log else -np.inf
+    mean, rest = (np.where(np.isfinite(v) & (v > least), v, np.nan) for v in (curve.mean, rest))
+    return Line(curve, x, mean, rest, low, high)
+
+
+def _styles(keys: list[Key], columns: str) -> dict[Key, Style]:
+    """Colours for what differs within a panel, dashes for the step sizes."""
+    many = {name: len({getattr(key, name) for key in keys}) > 1 for name in Key._fields}
+    fields = [name for name in ("run", "network") if many[name]] + ["algorithm"]
+    words = [[getattr(key, name) for name in fields if name != columns] for key in keys]
+    sizes = sorted({key.step_size for key in keys}, reverse=True)
+    hues = list(dict.fromkeys(map(tuple, words)))
+    dashed = many["step_size"] and columns != "step_size"
+    styles = {}
+    for key, word in zip(keys, words, strict=True):
+        hue, label = hues.index(tuple(word)), ", ".join(word + [f"γ = {key.step_size:g}"] * dashed)
+        styles[key] = (hue, sizes.index(key.step_size) if dashed else hue, label or key.network)
+    return styles
+
+
+def _limits(lines: list[Line], log: bool) -> Floats:
+    """The range of all lines and bands, but not far along those that diverge."""
+    calm = [a.mean[a.mean <= (a.mean[0] if a.curve.diverged else np.inf)] for a in lines]
+    calm += [line.rest for line in lines]
+    every = [values for line in lines for values in (line.mean, line.rest, line.low, line.high)]
+    near, far = (_scaled(np.concatenate(part), log) for part in (calm, every))
+    if not len(near):
+        return np.array([0.1, 1.0])
+    room = BEYOND * max(np.ptp(near), 1.0 if log else np.abs(near).max())
+    low, high = max(far.min(), near.min() - room), min(far.max(), near.max() + room)
+    pad = 0.04 * (high - low) or 0.1
+    ends = np.array([low - pad, high + pad])
+    return np.asarray(10 ** ends.clip(-250, 250) if log else ends)
+
+
+def _scaled(values: Floats, log: bool) -> Floats:
+    values = values[np.isfinite(values) & ((values > 0) | (not log))]
+    return np.asarray(np.log10(values) if log else values)
+
+
+def _look(style: Style) -> dict[str, Any]:
+    hue, dash, _ = style
+    line = {"color": COLOURS[hue % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
+    mark = {"marker": MARKERS[hue % len(MARKERS)], "markeredgecolor": "white", "markersize": 3.8}
+    return line | mark | {"linewidth": 1.1, "markeredgewidth": 0.4, "zorder": 3 - 0.01 * hue}
+
+
+def _draw(axes: Axes, line: Line, style: Style) -> None:
+    look, (low, high) = _look(style), axes.get_ylim()
+    if len(line.curve.seeds) > 1:
+        edges = line.low.clip(low, high), line.high.clip(low, high)
+        axes.fill_between(line.x, *edges, color=look["color"], alpha=0.16, lw=0, label="band")
+    there = np.flatnonzero(~np.isnan(line.mean))
+    # Markers are even along x, at other places for each colour.
+    even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style[0]) % 1) / MARKS
+    marked = [int(there[k]) for k in np.searchsorted(line.x[there], even) if k < len(there)]
+    if (
+        len(there) <= MARKS + 2
+    ):  # or every point would be marked, and the last curve hide the others
+        marked = there[style[0] % 3 :: 3].tolist() or there[-1:].tolist()
+    axes.plot(line.x, line.mean, **look, label=style[2], markevery=marked)
+    if not np.isnan(line.rest).all():
+        axes.plot(line.x, line.rest, **look | {"linewidth": 0.6, "marker": ""}, label="rest")
+    if line.curve.diverged and len(there):
+        end = _end(line.x[there], line.mean[there], high, axes.get_yscale() == "log")
+        cross = {"color": look["color"], "clip_on": False, "zorder": 4, "label": "cross"}
+        axes.plot(*end, "x", markersize=6, markeredgewidth=1.6, **cross)
+
+
+def _end(x: Floats, y: Floats, top: float, log: bool) -> tuple[float, float]:
+    """Where a line stops, or leaves the panel before."""
+    k = int(np.argmax(y > top))
+    if k == 0:
+        return x[-1], min(y[-1], top)
+    before, edge, after = _scaled(np.array([y[k - 1], top, y[k]]), log)
+    return float(np.interp(edge, [before, after], x[k - 1 : k + 1])), top
+
+
+def _handles(lines: list[Line], styles: dict[Key, Style]) -> list[Line2D]:
+    """Return what the legend shows: one entry per style, whatever the number of panels."""
+    handles = []
+    for style in sorted(set(styles.values())):
+        group = [line for line in lines if styles[line.curve.key] == style]
+        fell = [line.curve for line in group if line.curve.diverged]
+        note = f" ({sum(c.diverged for c in fell)} of {sum(len(c.seeds) for c in fell)} diverged)"
+        empty = all(np.isnan([line.mean, line.rest]).all() for line in group)
+        label = style[2] + note * bool(fell) + " (nothing to draw)" * empty
+        handles.append(Line2D([], [], **_look(style), label=label))
+    return handles
+
+
+def _note(lines: list[Line]) -> str:
+    """Say what lines and bands are: a figure travels without its docstring."""
+    sizes = {line.curve.key.step_size for line in lines}
+    few, *_, most = sorted(len(line.curve.seeds) for line in lines * 2)
+    band = "min to max" if most <= FEW else "10th to 90th percentile"
+    seeds = f"line: mean over {few if few == most else f'{few} to {most}'} seeds"
+    parts = [seeds, f"band: {band}"] if most > 1 else ["one seed"]
+    parts += [f"step size γ = {size:g}" for size in sizes if len(sizes) == 1]
+    parts += ["×: a trial diverged"] * any(line.curve.diverged for line in lines)
+    parts += ["thin: mean over the others"] * any(not np.isnan(line.rest).all() for line in lines)
+    return "; ".join(part.replace(" ", "\xa0") for part in parts)  # lines break between them
+
+
+def _empty(title: str, ylabel: str, panels: int, handles: list[Line2D], note: str) -> Figure:
+    """Return a figure with panels side by side, in rows where they are many."""
+    rows, wide = -(-panels // ACROSS), WIDTH * min(2, panels)
+    ncols, notes = _ncols(handles, wide), wrap(note, int(wide / 3.8))
+    foot = 9 * len(notes) + 3  # in points, as all lengths
+    tall = 160.0 * rows + 10 * -(-len(handles) // ncols) + 14 * bool(title) + foot + 20
+    figure = Figure(figsize=(wide / 72, tall / 72), dpi=200, facecolor="white")
+    figure.set_layout_engine("constrained", rect=(0, foot / tall, 1, 1 - foot / tall), w_pad=5 / 72)
+    if title:
+        figure.suptitle(title, size=min(9.0, 1.7 * wide / len(title)), color=INK)
+    figure.text(0.5, 4 / tall, "\n".join(notes).replace("\xa0", " "), size=7, ha="center")
+    look: dict[str, Any] = {"frameon": False, "fontsize": 7, "handlelength": 2.8, "borderpad": 0}
+    look |= {"loc": "outside lower center", "borderaxespad": (foot + 2) / 7}
+    for label in figure.legend(handles=handles, ncols=ncols, **look).get_texts():
+        label.set_parse_math(False)
+    grid = figure.subplots(rows, -(-panels // rows), sharey=True, squeeze=False)
+    for axes in grid.flat[panels:]:
+        axes.remove()
+    for axes in grid[:, 0]:
+        axes.set_ylabel(ylabel, size=8)
+    return figure
+
+
+def _ncols(handles: list[Line2D], wide: float) -> int:
+    """How many columns of the legend fit, if possible with whole algorithms in each."""
+    lengths = [len(str(handle.get_label())) for handle in handles]
+    block = len(handles) / len({handle.get_marker() for handle in handles})
+    splits = {ncols: np.array_split(lengths, ncols) for ncols in range(1, len(handles) + 1)}
+    fits = [n for n, s in splits.items() if n == 1 or sum(40 + 3.6 * max(p) for p in s) <= wide]
+    tidy = max(n for n in fits if n == 1 or len(handles) / n % block == 0)
+    return tidy if 2 * tidy >= max(fits) else max(fits)
+
+
+def _dress(axes: Axes, name: str | float, xlabel: str, ticks: int) -> None:
+    axes.set_title(name if isinstance(name, str) else f"γ = {name:g}", size=8, parse_math=False)
+    axes.set_xlabel(xlabel, size=8, labelpad=2)
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    long = axes.get_xlim()[1] > 2e4
+    axes.xaxis.set_major_formatter(EngFormatter(sep="") if long else "{x:,.0f}")
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log" and 1e-3 < low < high < min(1e4, 30 * low):  # no powers of ten
+        ticks_at = LogLocator(subs=(2, 3, 5) if high > 8 * low else range(2, 10))
+        axes.yaxis.set(minor_locator=ticks_at, major_formatter="{x:g}", minor_formatter="{x:g}")
+    axes.tick_params(labelsize=7, which="both")
+    axes.yaxis.get_offset_text().set_fontsize(7)
+    axes.grid(color="#DDDDDD", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)

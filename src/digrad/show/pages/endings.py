@@ -1,0 +1,57 @@
+"""How the trials of a page ended: the table of final values, and who diverged."""
+
+from collections.abc import Sequence
+from html import escape
+from math import isfinite
+from typing import Any
+
+from digrad.runs.results import GROWING, METRICS, Key, Trace
+from digrad.show.pages.curves import fallen
+from digrad.show.pages.markup import to_html
+from digrad.show.tables import Row, Spread, final_values, one_table
+
+
+def endings(trace: Trace) -> str:
+    """Return the table, the best values bold, and a line for each curve with diverged trials."""
+    rows = final_values(trace)
+    laid_out = one_table(rows)
+    heads = [str(column.header) for column in laid_out.columns]
+    best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(rows)}
+    body = to_html(laid_out, best)
+    if best:
+        body += '<p class="note">bold: the best on its network</p>'
+    fell = "".join(f"<li>{escape(line)}</li>" for line in divergences(trace))
+    return body + (f'<h4>Diverged</h4><ul class="fell">{fell}</ul>' if fell else "")
+
+
+def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
+    """Return (row, metric) of the best mean of each metric on each network of each run.
+
+    Rows with diverged trials are out of the running, and so is who has no rival.
+    """
+    groups: dict[tuple[Any, Any], list[int]] = {}
+    for r, row in enumerate(rows):
+        groups.setdefault((row["run"], row["network"]), []).append(r)
+    found = set()
+    for group in groups.values():
+        for metric in METRICS:
+            sign = -1 if metric in GROWING else 1
+            ends = {r: rows[r].get(metric) for r in group if not rows[r]["diverged"]}
+            means = {r: sign * end.mean for r, end in ends.items() if isinstance(end, Spread)}
+            means = {r: mean for r, mean in means.items() if isfinite(mean)}
+            if len(means) > 1:
+                found |= {(r, metric) for r in means if means[r] == min(means.values())}
+    return found
+
+
+def divergences(trace: Trace) -> list[str]:
+    """Name the trials that diverged, a line per curve."""
+    fell: dict[Key, list[str]] = {}
+    for metric in trace.metrics:
+        for key, curve in trace.curves(metric).items():
+            fell.setdefault(key, fallen(curve))
+    return [
+        f"{key.algorithm} on {key.network}, γ = {key.step_size:g}: {', '.join(trials)}"
+        for key, trials in fell.items()
+        if trials
+    ]

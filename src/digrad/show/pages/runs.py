@@ -1,0 +1,197 @@
+"""What a page about runs, or about one network, consists of."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from shlex import quote
+
+from rich.console import RenderableType
+
+from digrad.analysis import Analysis, analyze
+from digrad.analysis.text import LINEAR, report
+from digrad.base.errors import DigradError
+from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
+from digrad.runs.results import Trace
+from digrad.show.pages.curves import note, plot_data
+from digrad.show.pages.drawing import draw, node_rows
+from digrad.show.pages.endings import endings
+from digrad.show.pages.files import folded_table
+from digrad.show.pages.files import pictures as show_pictures
+from digrad.show.pages.markup import chapters, command, fold, to_html
+from digrad.show.pages.page import Page, Section, plot
+from digrad.theory import Setting
+
+CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder tells about itself; parts may be missing or damaged."""
+
+    folder: Path
+    experiment: Experiment | None
+    text: str  # of experiment.toml
+    problem: str  # why there is no experiment
+
+
+def run_page(
+    folders: Sequence[str | Path],
+    *,
+    title: str = "",
+    again: str = "",
+    pictures: Sequence[Path] = (),
+) -> Page:
+    """Return the page of one or several run folders: curves, table, networks, how to repeat it.
+
+    Args:
+        folders: run folders, as for ``Trace.read``.
+        title: what the page is called; the names of the runs by default.
+        again: the command that repeats it, where that is not ``digrad run``.
+        pictures: PNG files to show beside those in the folders.
+
+    Raises:
+        DigradError: if a folder cannot be read. A network that cannot be rebuilt is left out
+            with a word why.
+    """
+    trace = Trace.read(*folders)
+    runs = [_open(Path(folder)) for folder in folders]
+    names = ", ".join(dict.fromkeys(trial.key.run for trial in trace.trials))
+    found = [*pictures, *(path for run in runs for path in sorted(run.folder.glob("*.png")))]
+    sections = [_curves(trace), _table(trace, runs), *_networks(runs), *show_pictures(found)]
+    sections.append(_origin(runs, again))
+    return Page(title or names, _summary(trace), [s for s in sections if s is not None])
+
+
+def network_page(networks: dict[str, Analysis], *, again: str = "", title: str = "") -> Page:
+    """Return the page of one or several networks: drawing, verdict, constants."""
+    names = title or ", ".join(networks)
+    sections = [Section(name, network_body(a)) for name, a in networks.items()]
+    if again:
+        sections.append(Section("How to repeat it", command(again)))
+    sizes = ", ".join(dict.fromkeys(f"{a.n:,} nodes" for a in networks.values()))
+    return Page(names, sizes, sections)
+
+
+def study_page(
+    folder: Path, parts: Mapping[str, Sequence[RenderableType]], *, title: str, again: str
+) -> Page:
+    """Return the page of a study: its pictures, then tables and texts as on the terminal.
+
+    Args:
+        folder: where its pictures, study.json and environment.json are.
+        parts: what stands below each heading.
+        title: what the page is called.
+        again: the command that repeats it.
+    """
+    sections = show_pictures(sorted(folder.glob("*.png")))
+    sections += [Section(name, "".join(map(to_html, part))) for name, part in parts.items()]
+    body = command(again) + folded_table("Settings", folder / "study.json")
+    body += folded_table("Versions", folder / "environment.json")
+    return Page(title, str(folder), [*sections, Section("How to repeat it", body)])
+
+
+def network_body(analysis: Analysis) -> str:
+    """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
+    parts = chapters(report(analysis))
+    verdict, advice = parts.pop("Verdict"), parts.pop("What would help")
+    side = f"{_badge(analysis)}{verdict}<h4>What would help</h4>{advice}"
+    folded = "".join(fold(name, body) for name, body in parts.items())
+    folded += fold("Nodes", node_rows(analysis), printed=False)
+    return f'<div class="network">{draw(analysis)}<div>{side}</div></div>{folded}'
+
+
+def _badge(a: Analysis) -> str:
+    kind = "linear" if a.speedup_ratio <= LINEAR else "partial" if a.worth > 1 else "no guaranteed"
+    look = {"linear": "good", "partial": "fair"}.get(kind, "poor")
+    return "" if a.n == 1 else f'<p class="badge {look}">{kind} speedup</p>'
+
+
+def _summary(trace: Trace) -> str:
+    keys = [trial.key for trial in trace.trials]
+    counts = (
+        (len({key.run for key in keys}), "run"),
+        (len({key.network for key in keys}), "network"),
+        (len({key.algorithm for key in keys}), "algorithm"),
+        (len({key.step_size for key in keys}), "step size"),
+        (len({trial.seed for trial in trace.trials}), "seed"),
+    )
+    parts = [f"{n} {what}{'s' * (n > 1)}" for n, what in counts if what != "run" or n > 1]
+    fell = sum(trial.diverged_at is not None for trial in trace.trials)
+    parts += [f"{len(keys)} trial{'s' * (len(keys) > 1)}", f"{int(trace.step.max()):,} steps"]
+    return " · ".join(parts + [f"{fell} diverged"] * bool(fell))
+
+
+def _curves(trace: Trace) -> Section | None:
+    if not trace.metrics:
+        return None
+    script = '<noscript><p class="note">The curves need JavaScript.</p></noscript>'
+    body = f'{script}{plot(plot_data(trace))}<p class="note">{escape(note(trace))}</p>'
+    return Section("Curves", body, plotted=True)
+
+
+def _table(trace: Trace, runs: Sequence[Run]) -> Section:
+    return Section("Final values", endings(trace) + "".join(map(_unfinished, runs)))
+
+
+def _unfinished(run: Run) -> str:
+    if run.experiment is None:
+        return ""
+    steps, trials = run.experiment.steps, run.experiment.trials
+    done = Trace.read(run.folder).finished(steps)
+    if done >= trials:
+        return ""
+    what = f"unfinished: {done} of {trials} trials in {run.folder} have come to step {steps:,}"
+    return f'<p class="warning">{escape(what)}; values are those so far</p>'
+
+
+def _networks(runs: Iterable[Run]) -> list[Section]:
+    """Return a section per network; runs that share one show it once."""
+    found: dict[tuple[str, int], NetworkSpec] = {}
+    for run in runs:
+        if run.experiment is not None:
+            for spec in run.experiment.networks:
+                found.setdefault((repr(spec), run.experiment.steps), spec)
+    labels = [spec.label for spec in found.values()]
+    return [
+        _network(spec, steps, told_apart=labels.count(spec.label) > 1)
+        for (_, steps), spec in found.items()
+    ]
+
+
+def _network(spec: NetworkSpec, steps: int, *, told_apart: bool) -> Section:
+    title = f"Network {spec.label}"
+    try:
+        net = spec.build()
+        title += f", n = {net.n}" if told_apart else ""
+        rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
+        body = network_body(analyze(net, Setting(T=steps), rtol=rtol))
+    except DigradError as error:  # its file may have moved; the curves are still worth a page
+        body = f'<p class="warning">{escape(str(error))}</p>'
+    return Section(title, body)
+
+
+def _origin(runs: Sequence[Run], again: str) -> Section:
+    body = command(again) if again else ""
+    for run in runs:
+        body += f"<h3>{escape(str(run.folder))}</h3>" if len(runs) > 1 else ""
+        if run.problem:
+            body += f'<p class="warning">{escape(run.problem)}</p>'
+        elif not again:
+            file = quote(str(run.folder / "experiment.toml"))
+            body += command(f"digrad run {file} --out {quote(str(run.folder) + '-again')}")
+        if run.text:
+            body += fold("Experiment", f"<pre><code>{escape(run.text)}</code></pre>")
+        body += folded_table("Versions", run.folder / "environment.json")
+    return Section("How to repeat it", body)
+
+
+def _open(folder: Path) -> Run:
+    """Read what there is: a page about metrics alone is better than none."""
+    experiment, text, problem = None, "", ""
+    try:
+        experiment = load_experiment(folder / "experiment.toml")
+        text = (folder / "experiment.toml").read_text(encoding="utf-8")
+    except DigradError as error:
+        problem = f"the experiment is not known: {error}"
+    return Run(folder, experiment, text, problem)

@@ -1,1 +1,0 @@
-"""Experiments on real processes, which torchrun starts: the nodes of a run spread over ranks."""

@@ -1,0 +1,222 @@
+"""The map of the house: which room may use which, and what must not wait for PyTorch."""
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import digrad
+
+SOURCE = Path(digrad.__file__).parent
+
+# A room is a folder. It may import the rooms named here and no others; one that is not named at
+# all fails, so that nobody builds a room without giving it a place.
+ROOMS: dict[str, set[str]] = {
+    "base": set(),
+    "networks": {"base"},
+    "theory": {"base", "networks"},
+    "analysis": {"base", "networks", "theory"},
+    "data": {"base"},
+    "models": {"base"},
+    "problems": {"base", "data", "models", "theory"},
+    "algorithms": {"base", "networks", "theory"},
+    "engines": {"base", "networks"},
+    "optim": {"base", "networks", "theory", "algorithms", "engines"},
+    "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
+    "show": {"base", "networks", "theory", "analysis", "runs"},
+    "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
+    "cli": {
+        *("base", "networks", "theory", "analysis", "data", "problems", "algorithms", "engines"),
+        *("runs", "show", "studies"),
+    },
+}
+# What never imports PyTorch: the first entry that is the beginning of a module's name holds.
+WITHOUT_TORCH: dict[str, bool] = {
+    "digrad.base.counters": False,
+    "digrad.base": True,
+    "digrad.networks": True,
+    "digrad.theory": True,
+    "digrad.analysis": True,
+    "digrad.data.shards": False,
+    "digrad.data": True,
+    "digrad.algorithms.needs": True,
+    "digrad.runs.experiment": True,
+    "digrad.runs.schedules": True,
+    "digrad.runs.results": True,
+    "digrad.runs.launches": True,
+    "digrad.runs.example": True,
+    "digrad.show": True,
+    "digrad.cli.train": False,
+    "digrad.cli": True,
+}
+ALSO_FORBIDDEN: dict[str, tuple[str, ...]] = {  # beside what the rooms say
+    "digrad.base.errors": ("digrad", "numpy", "scipy"),
+    "digrad.algorithms.needs": (),
+    "digrad.algorithms": ("torch.distributed", "digrad.networks", "digrad.theory"),
+    "digrad.runs.schedules": ("numpy", "digrad.networks"),
+    "digrad.runs.experiment": ("numpy", "digrad.theory"),
+    "digrad.runs.recursion": ("digrad.engines", "digrad.networks"),
+    "digrad.runs.execute": ("torch.distributed", "digrad.optim"),
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def imports(source: str) -> set[str]:
+    """Every module that a source imports anywhere, but for what only type checkers see."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            # ``from digrad.runs import execute`` imports the module digrad.runs.execute.
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            found.add(node.module or "")
+    return found - {"digrad", "digrad.__version__"}  # the package itself is only names
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def room(module: str) -> str:
+    """The folder of a module; none for the front door, which opens all of them."""
+    return [*module.split("."), ""][1] if within(module, "digrad") else ""
+
+
+def broken(name: str, source: str) -> set[str]:
+    """The imports of a module that are not on the map."""
+    used, own = imports(source), room(name)
+    if own in ("", "__main__"):
+        return set()
+    allowed = ROOMS[own] | {own, ""}
+    found = {module for module in used if room(module) not in allowed}
+    if next((no for start, no in WITHOUT_TORCH.items() if within(name, start)), False):
+        found |= {module for module in used if within(module, "torch")}
+    also = next((no for start, no in ALSO_FORBIDDEN.items() if within(name, start)), ())
+    return found | {
+        module for module in used for no in also if within(module, no) and module != own
+    }
+
+
+def arrows() -> dict[str, set[str]]:
+    """From each module to those it imports, late imports included."""
+    found = {}
+    for name, path in MODULES.items():
+        used = imports(path.read_text(encoding="utf-8"))
+        # Not its own packages: what a module imports from those is another module of theirs.
+        found[name] = {other for other in used if other in MODULES and not within(name, other)}
+    return found
+
+
+def test_every_room_has_a_place() -> None:
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(ROOMS)
+    loose = {path.stem for path in SOURCE.glob("*.py")}
+    assert loose == {"__init__", "__main__"}
+
+
+def test_rooms_point_one_way() -> None:
+    list(TopologicalSorter(ROOMS).static_order())
+    for start in (*WITHOUT_TORCH, *ALSO_FORBIDDEN):
+        assert any(within(module, start) for module in MODULES), start
+
+
+def test_no_arrow_on_the_map_is_unused() -> None:
+    drawn = {name: set[str]() for name in ROOMS}
+    for module, others in arrows().items():
+        if room(module) in drawn:
+            drawn[room(module)] |= {room(other) for other in others} - {room(module), ""}
+    assert drawn == ROOMS
+
+
+def test_modules_make_no_circle() -> None:
+    try:
+        list(TopologicalSorter(arrows()).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    for name in ROOMS:
+        text = ast.get_docstring(ast.parse((SOURCE / name / "__init__.py").read_text("utf-8")))
+        assert text, name
+        assert "first" in text.lower(), f"{name}: which module to read first?"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_new_arrow(name: str) -> None:
+    assert not broken(name, MODULES[name].read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "caught"),
+    [
+        ("digrad.networks.digraph", "import torch.nn as nn", True),
+        ("digrad.networks.digraph", "def f():\n    from digrad.theory import perron", True),
+        ("digrad.networks.digraph", "from digrad import theory", True),
+        ("digrad.networks.digraph", "import torchvision", False),
+        ("digrad.networks.digraph", "if TYPE_CHECKING:\n    import torch", False),
+        ("digrad.theory.modes", "from torch import Tensor", True),
+        ("digrad.theory.modes", "from digrad.networks import Network", False),
+        ("digrad.algorithms.push_sum", "from digrad.networks import Network", True),
+        ("digrad.algorithms.push_sum", "from torch import Tensor", False),
+        ("digrad.algorithms.push_sum", "from torch import distributed", True),
+        ("digrad.algorithms.needs", "from digrad.networks import Network", False),
+        ("digrad.algorithms.needs", "from digrad.engines.simulator import Simulator", True),
+        ("digrad.base.errors", "from digrad.base.streams import Draws", True),
+        ("digrad.base.errors", "from difflib import get_close_matches", False),
+    ],
+)
+def test_the_rules_can_be_broken(name: str, line: str, caught: bool) -> None:
+    assert bool(broken(name, line)) == caught
+
+
+HEAVY = "torch", "matplotlib", "pandas"
+CALL = """
+import sys
+sys.argv = {argv!r}
+try:
+    {code}
+finally:
+    heavy = sorted(name for name in {heavy!r} if name in sys.modules)
+    print("\\nheavy:", ",".join(heavy), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "heavy"),
+    [
+        (None, ""),
+        (["digrad", "--help"], ""),
+        (["digrad", "--version"], ""),
+        (["digrad", "list", "topologies"], ""),
+        (["digrad", "analyze", "directed-ring", "-n", "5"], ""),
+        (["digrad", "run", "--help"], ""),
+        (["digrad", "data", "list"], ""),
+        (["digrad", "list", "algorithms"], "torch"),  # so that the test can see it
+    ],
+)
+def test_nothing_heavy_comes_in_vain(argv: list[str] | None, heavy: str, tmp_path: Path) -> None:
+    start = "import runpy; runpy.run_module('digrad', {}, '__main__')"
+    code = "import digrad" if argv is None else start
+    script = CALL.format(argv=argv or ["x"], code=code, heavy=HEAVY)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == f"heavy: {heavy}"
+    assert argv is None or done.stdout

@@ -1,0 +1,99 @@
+"""Scalars for TensorBoard."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from digrad.base.errors import ParameterError
+from digrad.optim import Decentralized
+from digrad.optim.scalars import measure
+from digrad.runs.metrics import Gauge
+from digrad.runs.recursion import Moment
+from engines.ranks import pool
+from optim.test_decentralized import Problem
+from optim.training import FORMS, expected, losses, models, network_of, train
+
+
+class Quiet(Problem):
+    """Enough of a problem for ``Gauge`` to measure distances."""
+
+    def loss(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1)
+
+    full_gradient = loss
+
+
+class Written:
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, float, int]] = []
+        self.flushed = 0
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        self.entries.append((tag, scalar_value, global_step))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+@pytest.mark.parametrize("form", ["push-pull", "dsgt", "sgp", "push-diging", "sonata"])
+def test_what_is_measured(form: str) -> None:
+    """As ``Gauge`` has it."""
+    algorithm, net = FORMS[form], network_of(form)
+    made = models(net.n)
+    opt = Decentralized([m.parameters() for m in made], algorithm, net, bucket_bytes=1)
+    train(opt, made, 4)
+    found = measure(opt.rows, 3.0)
+    gauge = Gauge.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
+    read = gauge.read(Moment(4, expected(algorithm, net, 4)))
+    assert found["loss"] == 3.0
+    assert found["consensus"] == pytest.approx(float(read["consensus"]), rel=1e-9)
+    assert found["tracking"] == pytest.approx(float(read["tracking"]), rel=1e-9, nan_ok=True)
+
+
+def test_entries_every_so_many_steps() -> None:
+    net = network_of("push-pull")
+    made, writer = models(net.n), Written()
+    opt = Decentralized([m.parameters() for m in made], "push-pull", net)
+    train(opt, made, 1)
+    opt.watch(writer, every=2)
+    for t in range(1, 6):
+        opt.zero_grad()
+        total = sum(losses(made, t))
+        total.backward()  # type: ignore[union-attr]
+        if t != 3:
+            opt.note(total)
+        opt.step()
+    assert writer.flushed == 3
+    tags = {"consensus", "tracking", "bytes", "seconds/step", "seconds/communication"}
+    tags |= {"seconds/compute"}
+    at = {t: {tag: v for tag, v, step in writer.entries if step == t} for t in (2, 4, 6)}
+    assert set(at[2]) == set(at[6]) == tags | {"loss"}
+    assert set(at[4]) == tags  # no loss was noted for that step
+    assert at[6]["seconds/step"] == pytest.approx(
+        at[6]["seconds/communication"] + at[6]["seconds/compute"]
+    )
+    assert at[6]["bytes"] == opt.engine.sent.bytes
+
+
+def test_files_of_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    made = pool().run("optim.tasks:watched", 2, folder=str(tmp_path))
+    assert made[0] == pytest.approx(made[1] | {"bytes": made[0]["bytes"]}, nan_ok=True)
+    events: Any = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    net = network_of("push-pull")
+    ranks = torch.arange(2).repeat_interleave(torch.tensor([net.n - net.n // 2, net.n // 2]))
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    mean = float(ranks.double().mean())
+    assert found == [(2, pytest.approx(mean + 1)), (4, pytest.approx(mean + 3))]
+    assert {"consensus", "tracking", "bytes"} <= set(events.Tags()["scalars"])
+
+
+def test_without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    net = network_of("push-pull")
+    with pytest.raises(ParameterError, match=r"pip install 'digrad\[tensorboard\]'"):
+        Decentralized([m.parameters() for m in models(net.n)], "push-pull", net, log_dir="x")

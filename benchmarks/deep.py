@@ -18,7 +18,7 @@ from digrad.engines.simulator import Simulator
 from digrad.models import CNN
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem
-from digrad.runs.recursion import Recursion, Trials
+from digrad.runs.recursion import EAGER, Pace, Recursion, Trials
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PER_NODE, BATCH = 500, 8
@@ -80,7 +80,10 @@ def seconds(advance: Callable[[int], object], steps: int) -> float:
     return time.perf_counter() - begin
 
 
-def recursion(nodes: int, trials: int, *, blocks: bool, compiled: bool) -> Recursion:
+PACES = {"eager": EAGER, "recorded": Pace("recorded"), "compiled": Pace("recorded", "compiled")}
+
+
+def recursion(nodes: int, trials: int, pace: Pace) -> Recursion:
     torch.compiler.reset()
     net = weigh(erdos_renyi(nodes, 0.5 if nodes <= 100 else 0.1))
     torch.manual_seed(0)
@@ -88,9 +91,7 @@ def recursion(nodes: int, trials: int, *, blocks: bool, compiled: bool) -> Recur
         CNN(), data(nodes), batch=BATCH, prepare=lambda x: x.float() / 255, device=DEVICE
     )
     runs = Trials(list(range(trials)), [0.001] * trials)
-    return Recursion(
-        PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, blocks, compiled
-    )
+    return Recursion(PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, pace)
 
 
 def on_a_cpu() -> None:
@@ -98,7 +99,7 @@ def on_a_cpu() -> None:
     naive = loop(20)
     naive(3)
     for trials in (1, 3):
-        work = recursion(20, trials, blocks=False, compiled=True)
+        work = recursion(20, trials, Pace("single", "compiled"))
         moment = work.advance(work.start(), 8)
         pairs = []
         for _ in range(9):
@@ -116,7 +117,7 @@ def on_a_gpu(
     nodes: int, trials: int, steps: int, pace: str, *, profile: bool = False
 ) -> tuple[float, float]:
     """Microseconds of a step of all trials, and seconds until the first ones were done."""
-    work = recursion(nodes, trials, blocks=pace != "eager", compiled=pace == "compiled")
+    work = recursion(nodes, trials, PACES[pace])
     begin = time.perf_counter()
     moment = work.advance(work.start(), 16)
     wait()

@@ -14,7 +14,7 @@ from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, Network, erdos_renyi, random_regular, weigh
 from digrad.problems import Logistic, Quadratic
-from digrad.runs.recursion import Recursion, Trials
+from digrad.runs.recursion import EAGER, Pace, Recursion, Trials
 
 NODES, DIM, SAMPLES, RHO = 20, 400, 400, 0.01
 
@@ -57,7 +57,9 @@ def simulated(
     runs = Trials(list(range(trials)), [0.01] * trials)
     torch.compiler.reset()
     engine = Simulator(net, device=device)
-    work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, compiled)
+    several = Pace("recorded" if device == "cuda" else "fused")
+    pace = several if compiled else EAGER
+    work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, pace)
     moment = work.advance(work.start(), 64)
     begin, first, stretch = time.perf_counter(), moment.t, 16 if full else 256
     while time.perf_counter() - begin < seconds:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from digrad.runs.execute import run
 from digrad.runs.experiment import parse_experiment
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.figures import draw_curves, save_figure
 
 EXPERIMENT = {
@@ -28,7 +28,7 @@ def draw(small: bool = False) -> dict[str, Figure]:
     """Train a small network by three methods; the accuracy of the worst node tells most."""
     experiment = parse_experiment(EXPERIMENT | {"steps": 5 if small else 400})
     with TemporaryDirectory() as folder:
-        trace = Trace.read(run(experiment, Path(folder) / "run"))
+        trace = Results.read(run(experiment, Path(folder) / "run"))
     return {"digits": draw_curves(trace, "worst_accuracy")}
 
 

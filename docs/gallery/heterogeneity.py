@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from digrad.runs.execute import run
 from digrad.runs.experiment import parse_experiment
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.figures import draw_curves, save_figure
 
 EXPERIMENT = {
@@ -34,7 +34,7 @@ def draw(small: bool = False) -> dict[str, Figure]:
     """Run four methods on quadratics and plot the distance from the optimal value."""
     experiment = parse_experiment(EXPERIMENT | {"steps": 20 if small else 200})
     with TemporaryDirectory() as folder:
-        trace = Trace.read(run(experiment, Path(folder) / "run"))
+        trace = Results.read(run(experiment, Path(folder) / "run"))
     return {"heterogeneity": draw_curves(trace, "gap")}
 
 

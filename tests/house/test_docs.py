@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from digrad.algorithms import ALGORITHMS
 from digrad.cli import app
 from digrad.problems import PROBLEMS
+from digrad.runs.columns import VALUES
 from digrad.runs.example import EXAMPLE
 from digrad.runs.experiment import AlgorithmSpec, Experiment, NetworkSpec
-from digrad.runs.metrics import METRICS
 from digrad.runs.schedules import SCHEDULES
 from digrad.show.figures import save_figure
 
@@ -148,7 +148,7 @@ def test_every_key_of_experiments_is_described() -> None:
     text = (DOCS / "reference/experiments.md").read_text(encoding="utf-8")
     keys = {f.name for kind in (Experiment, NetworkSpec, AlgorithmSpec) for f in fields(kind)}
     wanted = (keys - {"problem", "schedule", "networks", "algorithms"}) | {*PROBLEMS, *SCHEDULES}
-    assert {name for name in (*wanted, *METRICS) if f"`{name}`" not in text} == set()
+    assert {name for name in (*wanted, *VALUES) if f"`{name}`" not in text} == set()
 
 
 def test_the_example_names_every_kind() -> None:

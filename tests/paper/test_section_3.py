@@ -220,7 +220,7 @@ def test_lemma_3_7_double_sum(net):
 # --- 3.3: the recursion
 
 
-class Trace(NamedTuple):
+class Results(NamedTuple):
     """X⁰ .. Xᵀ, Y⁰ .. Yᵀ, G⁰ .. Gᵀ of the library's Push-Pull at a constant step."""
 
     X: list
@@ -232,12 +232,12 @@ GAMMA, STEPS = 0.05, 9
 
 
 @cache
-def traced(net: Network, form: str = "atc") -> Trace:
+def traced(net: Network, form: str = "atc") -> Results:
     quadratics, x = Quadratics.draw(net.n), common_start(net.n)
     method = PushPull() if form == "atc" else PushPull(y_form=form)
     made = states(method, Dense(net), quadratics.torch, x, lambda t: GAMMA, STEPS)
     X, Y = ([getattr(s, k).numpy() for s in part] for k, part in (("x", made), ("y", made[1:])))
-    return Trace(X, Y, [quadratics.numpy(t, points) for t, points in enumerate(X)])
+    return Results(X, Y, [quadratics.numpy(t, points) for t, points in enumerate(X)])
 
 
 EVERY_RUN = pytest.mark.parametrize("net", RUNS.values(), ids=RUNS)

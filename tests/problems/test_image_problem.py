@@ -14,10 +14,11 @@ from digrad.data import cifar, read_images
 from digrad.models import CNN
 from digrad.problems import PROBLEMS, image_problem, partition
 from digrad.runs import execute
+from digrad.runs.columns import VALUES
 from digrad.runs.experiment import load_experiment
-from digrad.runs.metrics import METRICS
 from digrad.runs.planning import plan
-from digrad.runs.results import Trace
+from digrad.runs.recursion import EAGER, Pace
+from digrad.runs.results import Results
 from tiny_images import cifar_contents, images, write_mnist
 
 MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels
@@ -177,14 +178,11 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_stopped_and_resumed_to_the_same_bytes(
-    mnist: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_and_resumed_to_the_same_bytes(mnist: str, tmp_path: Path) -> None:
     """The paper's network with dropout, killed in both methods, at records and in between."""
     problem = f'data_dir = "{mnist}"\nbatch = 2\nnode_samples = 5'
     experiment = load_experiment(written(tmp_path, problem))
     whole = execute.run(experiment, tmp_path / "whole")
-    monkeypatch.setattr(execute, "CHECKPOINT_SECONDS", -1.0)
     for stops in ([(0, 4), (1, 8)], [(0, 12), (1, 4), (1, 12)]):
         out = tmp_path / f"stopped-{stops}"
         for place in stops:
@@ -195,7 +193,7 @@ def test_stopped_and_resumed_to_the_same_bytes(
 
             begun = out.exists()
             with pytest.raises(KeyboardInterrupt):
-                execute.run(experiment, out, resume=begun, progress=stop)
+                execute.run(experiment, out, resume=begun, progress=stop, checkpoint_seconds=-1.0)
         execute.run(experiment, out, resume=True)
         assert (out / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     losses = {row["loss"] for row in rows(whole) if row["step"] == "12"}
@@ -204,7 +202,7 @@ def test_stopped_and_resumed_to_the_same_bytes(
 
 def test_what_is_recorded_without_being_asked(tmp_path: Path) -> None:
     out = execute.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "run")
-    kept = {name for name in METRICS if all(row[name] for row in rows(out))}
+    kept = {name for name in VALUES if all(row[name] for row in rows(out))}
     assert kept == {
         *("loss", "accuracy", "test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy"),
         *("consensus", "messages", "bytes"),
@@ -218,7 +216,7 @@ def test_metrics_are_chosen(tmp_path: Path) -> None:
     chosen = 'metrics = ["test_accuracy", "gradient_norm"]'
     experiment = load_experiment(written(tmp_path, DIGITS, more=chosen))
     out = execute.run(experiment, tmp_path / "run")
-    seen = {name for name in METRICS if any(row[name] for row in rows(out))}
+    seen = {name for name in VALUES if any(row[name] for row in rows(out))}
     cheap = {"consensus", "tracking", "messages", "bytes"}
     assert seen - cheap == {"test_loss", "test_accuracy", "gradient_norm"}
     every = execute.run(replace(experiment, metrics=()), tmp_path / "every")
@@ -281,7 +279,7 @@ def test_curves_and_tables_of_test_accuracy(tmp_path: Path, command: Callable) -
     code, text, _ = command("table", out, "--metric", "test_accuracy", "--target", "0.5")
     assert code == 0
     assert "steps until test_accuracy reaches 0.5" in text
-    for curve in Trace.read(out).curves("test_accuracy").values():
+    for curve in Results.read(out).curves("test_accuracy").values():
         assert curve.mean[0] < 0.3
         assert curve.mean[-1] > 0.6
         first = int(curve.steps[np.argmax(curve.mean >= 0.5)])
@@ -299,10 +297,10 @@ def test_curves_and_tables_of_test_accuracy(tmp_path: Path, command: Callable) -
 def test_a_plan_gives_the_whole_sweep_one_problem(tmp_path: Path) -> None:
     work = plan(load_experiment(written(tmp_path, DIGITS, more="tf32 = true")))
     assert work.experiment.tf32
-    assert len({id(job.recursion.problem) for job in work.jobs}) == 1
-    assert not any(job.recursion.blocks or job.recursion.compiled for job in work.jobs)
+    assert len({id(job.problem) for job in work.jobs}) == 1
+    assert all(job.pace == EAGER for job in work.jobs)
     longer = plan(replace(work.experiment, steps=4000))
-    assert all(job.recursion.compiled and not job.recursion.blocks for job in longer.jobs)
-    assert work.jobs[0].recursion.problem.nodes == 3
+    assert all(job.pace == Pace("single", "compiled") for job in longer.jobs)
+    assert work.problem.nodes == 3
     assert PROBLEMS["images"] is image_problem
     assert len(read_images("digits").test) == 297

@@ -14,7 +14,7 @@ from digrad.models import CNN, ResNet
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem, layers
 from digrad.problems.convolution import convolve
-from digrad.runs.recursion import Recursion, Trials
+from digrad.runs.recursion import Pace, Recursion, Trials
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"),
@@ -78,7 +78,7 @@ def test_compiled_eager_and_cpu_gradients_agree(model) -> None:
 def test_recorded_steps_are_repeatable_and_agree_with_single_ones(compiled) -> None:
     net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
     setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
-    work = Recursion(*setup, blocks=True, compiled=compiled)
+    work = Recursion(*setup, Pace("recorded", "compiled" if compiled else "plain"))
     whole = work.advance(work.start(), 60)
     first = work.advance(work.start(), 24)
     kept = first.state.x.clone()
@@ -114,7 +114,7 @@ def test_pooling_is_the_librarys() -> None:
 def test_single_steps_agree_with_recorded_ones() -> None:
     net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
     setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
-    work = Recursion(*setup, blocks=True)
+    work = Recursion(*setup, Pace("recorded"))
     whole = work.advance(work.start(), 60)
     plain = Recursion(*setup)
     single = plain.advance(plain.start(), 60).state.x

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 
 from digrad.algorithms import ALGORITHMS, Needs
@@ -22,9 +24,19 @@ from digrad.engines.simulator import Simulator
 from digrad.networks import build
 from digrad.problems import Quadratic
 from digrad.runs import execute, planning
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, load_experiment
-from digrad.runs.folder import COLUMNS, RunFolder, RunFolderError, to_table, toml_text
-from digrad.runs.metrics import METRICS, Gauge
+from digrad.runs.columns import COLUMNS, VALUES
+from digrad.runs.execution import Local
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    KindSpec,
+    NetworkSpec,
+    load_experiment,
+    to_table,
+)
+from digrad.runs.folder import RunFolder, RunFolderError
+from digrad.runs.lock import LockedError
+from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import StepDecay
 from digrad.theory import Setting, constants, gamma_theorem, perron
@@ -53,10 +65,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint at every record."""
-    monkeypatch.setattr(execute, "CHECKPOINT_SECONDS", -1.0)
+OFTEN = {"checkpoint_seconds": -1.0}  # a checkpoint at every record
 
 
 def rows(folder: Path, **wanted: object) -> list[Row]:
@@ -67,7 +76,7 @@ def rows(folder: Path, **wanted: object) -> list[Row]:
 
 def content(folder: Path) -> dict[str, bytes]:
     """What must not depend on interruptions: all but what a kill left half written."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".part"]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name[0] != "."]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -84,7 +93,9 @@ def direct(experiment: Experiment, topology: str, name: str, sizes: list[float])
 def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     out = execute.run(SMALL, tmp_path / "new" / "run")
     jobs = [f"jobs/{k:03d}.npz" for k in range(4)]
-    assert sorted(content(out)) == ["environment.json", "experiment.toml", *jobs, "metrics.csv"]
+    networks = [f"networks/{k:03d}.npz" for k in range(2)]
+    files = ["environment.json", "experiment.toml", *jobs, "metrics.csv", *networks]
+    assert sorted(content(out)) == files
     stored = load_experiment(out / "experiment.toml")
     assert stored == planning.resolved(SMALL)
     assert stored.problem.params.items() > SMALL.problem.params.items()  # defaults written out
@@ -125,8 +136,8 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
                 for k, (size, seed) in enumerate((s, i) for s in given for i in (0, 4)):
                     wanted = {"network": label, "algorithm": called, "step_size": size}
                     (row,) = rows(out, **wanted, seed=seed, step=t)
-                    got = [float(row[m] or "nan") for m in METRICS]
-                    np.testing.assert_array_equal(got, [float(read[m][k]) for m in METRICS])
+                    got = [float(row[m] or "nan") for m in VALUES]
+                    np.testing.assert_array_equal(got, [float(read[m][k]) for m in VALUES])
 
 
 @pytest.mark.parametrize(("steps", "every"), [(5, 1), (350, 3)])
@@ -174,16 +185,14 @@ def test_a_sweep_in_parts(tmp_path: Path, at_once: int) -> None:
     assert len(list((parts / "jobs").iterdir())) == 2 * (-(-4 // at_once) + -(-2 // at_once))
     for a, b in zip(rows(whole), rows(parts), strict=True):
         assert [a[k] for k in COLUMNS[:5]] == [b[k] for k in COLUMNS[:5]]
-        for metric in METRICS:
+        for metric in VALUES:
             one, other = float(a[metric] or 0), float(b[metric] or 0)
             assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
 
 
 def test_step_sizes_are_scaled_as_documented() -> None:
     def used(**changes: Any) -> list[list[float]]:
-        return [
-            list(job.recursion.trials.step_sizes) for job in planning.plan(changed(changes)).jobs
-        ]
+        return [list(job.scaled.step_sizes) for job in planning.plan(changed(changes)).jobs]
 
     def changed(changes: dict[str, Any]) -> Experiment:
         algorithms = AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")
@@ -217,14 +226,14 @@ class _Stop:
 
 
 def interrupted(
-    experiment: Experiment, tmp_path: Path, *at: int, device: str = "cpu"
+    experiment: Experiment, tmp_path: Path, *at: int, **options: Any
 ) -> tuple[Path, int]:
     """Stop every job at these steps and compare the bytes; return the folder and how often."""
     whole, broken, stop = tmp_path / "whole", tmp_path / "broken", _Stop(*at)
-    known = set(map(str, rows(execute.run(experiment, whole, device=device))))
+    known = set(map(str, rows(execute.run(experiment, whole, **OFTEN, **options))))
     for attempt in range(1000):
         try:
-            execute.run(experiment, broken, device=device, resume=attempt > 0, progress=stop)
+            execute.run(experiment, broken, resume=attempt > 0, progress=stop, **OFTEN, **options)
         except KeyboardInterrupt:
             assert set(map(str, rows(broken))) <= known
         else:
@@ -233,31 +242,29 @@ def interrupted(
     raise AssertionError("it never ends")
 
 
-@pytest.mark.usefixtures("often")
 def test_interrupted_everywhere(tmp_path: Path) -> None:
     _, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20)
     assert stops == 4 * 4
 
 
-@pytest.mark.usefixtures("often")
-def test_interrupted_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_side_by_side(tmp_path: Path) -> None:
     """As on a GPU, which takes several jobs at a time; whatever was recorded of any is kept."""
     alone = content(execute.run(SMALL, tmp_path / "alone"))
-    monkeypatch.setattr(execute, "_beside", lambda jobs: [jobs])
     seen: list[tuple[int, int]] = []
-    execute.run(SMALL, tmp_path / "seen", progress=lambda job, t: seen.append((job.index, t)))
+    four = {**OFTEN, "execution": Local(side_by_side=4)}
+    note = {"progress": lambda job, t: seen.append((job.index, t))}
+    execute.run(SMALL, tmp_path / "seen", **note, **four)
     first, later = [(k, 6) for k in range(4)], [(k, t) for t in (12, 18, 20) for k in range(4)]
     assert seen == first + later
-    out, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20)
+    out, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20, execution=Local(side_by_side=4))
     assert stops == 4 * 4
     assert content(out) == alone
     with pytest.raises(KeyboardInterrupt):
-        execute.run(SMALL, tmp_path / "stopped", progress=_Stop(12))
+        execute.run(SMALL, tmp_path / "stopped", progress=_Stop(12), **four)
     files = [RunFolder(tmp_path / "stopped").job(k) for k in range(4)]
     assert [file.t for file in files if file] == [12, 6, 6, 6]
 
 
-@pytest.mark.usefixtures("often")
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
@@ -269,7 +276,6 @@ def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     assert len(ended) > len(fits) / 2  # a resumed job remembers who diverged
 
 
-@pytest.mark.usefixtures("often")
 def test_interrupted_on_a_sparse_network(tmp_path: Path) -> None:
     """There a state lies in memory as no file gives it back, and sums depend on that."""
     problem = KindSpec("logistic", {"dim": 33, "samples": 7, "batch": 0})
@@ -286,8 +292,8 @@ def test_on_cuda(tmp_path: Path) -> None:
     there, stops = interrupted(experiment, tmp_path, 6, 20, device="cuda")
     assert stops == 2 * 4
     for a, b in zip(rows(execute.run(experiment, tmp_path / "cpu")), rows(there), strict=True):
-        assert [float(a[m] or 0) for m in METRICS] == pytest.approx(
-            [float(b[m] or 0) for m in METRICS], rel=1e-10, abs=1e-12
+        assert [float(a[m] or 0) for m in VALUES] == pytest.approx(
+            [float(b[m] or 0) for m in VALUES], rel=1e-10, abs=1e-12
         )
 
 
@@ -335,12 +341,11 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         execute.run(ONE, used, resume=True)
 
 
-@pytest.mark.usefixtures("often")
 def test_damaged_job_files(tmp_path: Path) -> None:
     """Cut short, with any one bit turned, or something else: the same job or one clear error."""
     before = content(execute.run(ONE, tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
-        execute.run(ONE, tmp_path / "bad", progress=_Stop(6))
+        execute.run(ONE, tmp_path / "bad", progress=_Stop(6), **OFTEN)
     folder, file = RunFolder(tmp_path / "bad"), tmp_path / "bad" / "jobs" / "000.npz"
     good, refused = file.read_bytes(), 0
     whole = folder.job(0)
@@ -373,14 +378,14 @@ import os, select, signal, sys, time
 from pathlib import Path
 from digrad.runs import execute, planning
 from digrad.runs.experiment import load_experiment
-execute.CHECKPOINT_SECONDS = -1.0
 out, experiment = Path(sys.argv[1]), load_experiment(sys.argv[2])
 for line in sys.stdin:
     delay, (alive, tell) = float(line), os.pipe()
     child = os.fork()
     if child == 0:
         resume = (out / "experiment.toml").exists()
-        execute.run(experiment, out, resume=resume, progress=lambda job, t: os.write(tell, b"."))
+        tick = lambda job, t: os.write(tell, b".")
+        execute.run(experiment, out, resume=resume, progress=tick, checkpoint_seconds=-1.0)
         os._exit(0)
     if delay:
         select.select([alive], [], [], 30 if delay > 0 else 0)
@@ -393,7 +398,7 @@ for line in sys.stdin:
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     steps = {"steps": 160, "metrics_every": 2, "problem": KindSpec("quadratic", {"dim": 40})}
     experiment, out, file = replace(SMALL, **steps), tmp_path / "out", tmp_path / "experiment.toml"
-    file.write_text(toml_text(to_table(experiment)))
+    file.write_text(tomli_w.dumps(to_table(experiment)))
     command = [sys.executable, "-c", KILLER, str(out), str(file)]
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -413,3 +418,76 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     assert killed >= 4
     assert len(lengths) >= 3  # at different places
     assert content(out) == content(execute.run(experiment, tmp_path / "whole"))
+
+
+def test_results_of_another_experiment_are_never_shown(tmp_path: Path) -> None:
+    """The experiment of a folder is gone: its jobs belong to nobody, and are not taken over."""
+    out = execute.run(ONE, tmp_path / "out")
+    (out / "experiment.toml").unlink()
+    other = replace(ONE, problem=KindSpec("quadratic", {"dim": 4}))
+    with pytest.raises(RunFolderError, match="not the experiment they belong to"):
+        execute.run(other, out)
+    elsewhere = execute.run(replace(other, steps=19), tmp_path / "elsewhere")
+    (out / "experiment.toml").write_bytes((elsewhere / "experiment.toml").read_bytes())
+    with pytest.raises(RunFolderError, match="does not belong to this run: its experiment"):
+        execute.run(replace(other, steps=19), out, resume=True)
+
+
+def test_a_folder_that_is_taken_away(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def remove(job: planning.Job, t: int) -> None:
+        if t == 12:
+            shutil.rmtree(out)
+
+    with pytest.raises(RunFolderError, match="was removed or emptied while its run was going on"):
+        execute.run(ONE, out, progress=remove)
+    assert not (out / "metrics.csv").exists()
+
+
+def test_jobs_in_each_others_places(tmp_path: Path) -> None:
+    out = execute.run(SMALL, tmp_path / "out")
+    files = [out / "jobs" / f"{k:03d}.npz" for k in range(4)]
+    first, second = files[0].read_bytes(), files[1].read_bytes()
+    files[0].write_bytes(second), files[1].write_bytes(first)
+    with pytest.raises(RunFolderError, match=r"000\.npz does not belong to this run: its job"):
+        execute.run(SMALL, out, resume=True)
+
+
+def test_inputs_that_have_changed(tmp_path: Path) -> None:
+    """A network file that was edited between two parts of a run."""
+    file = tmp_path / "ring.edges"
+    file.write_text("0 1\n1 2\n2 3\n3 4\n4 0\n")
+    experiment = replace(ONE, networks=(NetworkSpec(file=str(file)),))
+    with pytest.raises(KeyboardInterrupt):
+        execute.run(experiment, tmp_path / "out", progress=_Stop(6), **OFTEN)
+    file.write_text("0 1\n1 2\n2 3\n3 4\n4 0\n0 2\n")
+    with pytest.raises(RunFolderError, match=r"network ring has changed since the run in"):
+        execute.run(experiment, tmp_path / "out", resume=True)
+    file.write_text("0 1\n1 2\n2 3\n3 4\n4 0\n")
+    execute.run(experiment, tmp_path / "out", resume=True)
+    whole = execute.run(experiment, tmp_path / "whole")
+    assert content(whole) == content(tmp_path / "out")
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from digrad.runs.lock import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    """The second is told who the first is; a killed one leaves no lock behind."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", HOLDER, str(out)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(LockedError, match=rf"is being written by process {holder.pid} on "):
+            execute.run(ONE, out)
+        holder.kill()
+    assert len(rows(execute.run(ONE, out))) == 5 * 4

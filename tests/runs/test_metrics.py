@@ -11,7 +11,8 @@ from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, Network, build, weigh
 from digrad.problems import Logistic, ModuleProblem, Quadratic
-from digrad.runs.metrics import METRICS, Gauge
+from digrad.runs.columns import VALUES
+from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Moment, Recursion, Trials
 from digrad.runs.schedules import Constant
 
@@ -92,7 +93,7 @@ def test_loss_gradient_and_gap_of_a_quadratic(name: str) -> None:
         return float(np.mean([(x - b[i]) @ A[i] @ (x - b[i]) / 2 for i in range(N)]))
 
     got = gauge.read(moment)
-    assert tuple(got) == METRICS
+    assert tuple(got) == VALUES
     answers = [answer(name, moment.state, trial) for trial in range(2)]
     close(got["loss"], [f(x) for x in answers])
     close(got["gap"], [f(x) - f(best) for x in answers])
@@ -224,7 +225,7 @@ def test_measuring_changes_nothing() -> None:
     gauge, moment = after(ALGORITHMS["push-diging"](), logistic()[0])
     before = [v.clone() for v in moment.state]
     first, second = gauge.read(moment), gauge.read(moment)
-    for k in METRICS:
+    for k in VALUES:
         assert torch.allclose(first[k], second[k], rtol=0, atol=0, equal_nan=True), k
     assert all(torch.equal(a, b) for a, b in zip(before, moment.state, strict=True))
 
@@ -241,7 +242,7 @@ def test_problems_that_measure_themselves(name: str) -> None:
     problem = network()
     gauge, moment = after(ALGORITHMS[name](), problem)
     got = gauge.read(moment)
-    assert tuple(got) == METRICS
+    assert tuple(got) == VALUES
     for trial in range(2):
         xhat = torch.from_numpy(answer(name, moment.state, trial))
         own = torch.from_numpy(models(name, moment.state, trial))
@@ -277,7 +278,7 @@ def test_only_what_is_asked_for_is_read(problem: Any, metrics: list[str], read: 
     made, algorithm = problem(), ALGORITHMS["push-pull"]()
     every, moment = after(algorithm, made)
     got = Gauge.make(algorithm, made, NET, metrics).read(moment)
-    assert {name for name in METRICS if not got[name].isnan().any()} == read | ALWAYS
+    assert {name for name in VALUES if not got[name].isnan().any()} == read | ALWAYS
     for name in (read | ALWAYS) - {"gradient_norm"}:
         assert torch.equal(got[name], every.read(moment)[name])
 

@@ -17,7 +17,7 @@ from digrad.engines.simulator import Simulator
 from digrad.networks import Network, build
 from digrad.problems import Logistic, Problem, Quadratic
 from digrad.runs import recursion as run
-from digrad.runs.recursion import Moment, Recursion, Trials
+from digrad.runs.recursion import Moment, Pace, Recursion, Trials
 from digrad.runs.schedules import Constant, Polynomial, StepDecay
 
 T = 23
@@ -221,7 +221,7 @@ def test_compiled_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ("quadratic", torch.float64, 1e-10),
     ):
         plain = recursion(kind=kind, dtype=dtype, schedule=Constant())
-        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), blocks=True)
+        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), pace=Pace("fused"))
         calls = []
         block = fused._fused
         fused.__dict__["_fused"] = lambda *given: (calls.append(1), block(*given))[1]  # noqa: B023

@@ -7,7 +7,7 @@ import pytest
 
 from digrad.base.errors import DigradError, FileFormatError, ParameterError, UnknownNameError
 from digrad.runs import results as module
-from digrad.runs.results import Curve, Key, Trace
+from digrad.runs.results import Curve, Key, Results
 
 HEADER = (
     "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
@@ -44,7 +44,7 @@ def only(curves: dict[Key, Curve]) -> Curve:
 
 
 def test_rows_become_columns(tmp_path):
-    trace = Trace.read(folder(tmp_path / "r", falls()))
+    trace = Results.read(folder(tmp_path / "r", falls()))
     key = Key("a run", "ring", "S-PP", 0.1)
     assert [(t.key, t.seed, t.diverged_at) for t in trace.trials] == [
         (key, 0, None),
@@ -63,16 +63,16 @@ def test_rows_become_columns(tmp_path):
 def test_numbers_are_read_to_the_last_digit(tmp_path):
     numbers = np.random.default_rng(0).lognormal(sigma=40, size=200)
     rows = [row(step=t, loss=repr(float(x))) for t, x in enumerate(numbers)]
-    assert Trace.read(folder(tmp_path / "r", rows)).columns["loss"].tolist() == numbers.tolist()
+    assert Results.read(folder(tmp_path / "r", rows)).columns["loss"].tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 5, 1000])
 def test_the_order_of_rows_and_the_size_of_chunks_do_not_matter(tmp_path, monkeypatch, chunk):
     rows = [line for net in ("ring", "star") for line in falls(network=net)]
-    whole = Trace.read(folder(tmp_path / "a", rows)).curves("loss")
+    whole = Results.read(folder(tmp_path / "a", rows)).curves("loss")
     monkeypatch.setattr(module, "CHUNK", chunk)
     mixed = np.random.default_rng(1).permutation(rows).tolist()
-    curves = Trace.read(folder(tmp_path / "b", mixed)).curves("loss")
+    curves = Results.read(folder(tmp_path / "b", mixed)).curves("loss")
     assert whole.keys() == curves.keys()
     for key, curve in curves.items():
         order = np.argsort(curve.seeds)
@@ -82,7 +82,7 @@ def test_the_order_of_rows_and_the_size_of_chunks_do_not_matter(tmp_path, monkey
 
 def test_a_curve_has_all_seeds_of_one_setting(tmp_path):
     rows = falls() + falls(algorithm="SGP", scale=3) + falls(step_size=0.05, seeds=[7])
-    curves = Trace.read(folder(tmp_path / "r", rows)).curves("loss")
+    curves = Results.read(folder(tmp_path / "r", rows)).curves("loss")
     keys = [("S-PP", 0.1), ("SGP", 0.1), ("S-PP", 0.05)]
     assert [(key.algorithm, key.step_size) for key in curves] == keys
     curve = curves[Key("a run", "ring", "SGP", 0.1)]
@@ -96,7 +96,7 @@ def test_a_diverged_trial_has_no_values_from_then_on(tmp_path):
     rows = [row(seed=0, step=t, loss=1) for t in (0, 10, 20, 30)]
     rows += [row(seed=1, step=t, loss=10.0**t, diverged_at=17) for t in (0, 10)]
     rows += [row(seed=2, step=t, loss=5, diverged_at=20) for t in (0, 10, 20)]  # one too many
-    curve = only(Trace.read(folder(tmp_path / "r", rows)).curves("loss"))
+    curve = only(Results.read(folder(tmp_path / "r", rows)).curves("loss"))
     nan = math.nan
     expected = [[1, 1, 1, 1], [1, 1e10, nan, nan], [5, 5, nan, nan]]
     assert np.array_equal(curve.values, expected, equal_nan=True)
@@ -107,7 +107,7 @@ def test_a_diverged_trial_has_no_values_from_then_on(tmp_path):
 
 def test_a_metric_recorded_now_and_then_has_its_own_steps(tmp_path):
     rows = [row(step=t, loss=t, accuracy=0.5 if t % 20 == 0 else "") for t in range(0, 60, 10)]
-    trace = Trace.read(folder(tmp_path / "r", rows))
+    trace = Results.read(folder(tmp_path / "r", rows))
     assert trace.metrics == ("loss", "accuracy")
     assert only(trace.curves("accuracy")).steps.tolist() == [0, 20, 40]
     assert only(trace.curves("loss")).steps.tolist() == [0, 10, 20, 30, 40, 50]
@@ -115,13 +115,13 @@ def test_a_metric_recorded_now_and_then_has_its_own_steps(tmp_path):
 
 def test_seeds_that_recorded_other_steps_are_aligned(tmp_path):
     rows = falls(steps=(0, 10), seeds=[0]) + falls(steps=(0, 5, 10, 20), seeds=[1])
-    curve = only(Trace.read(folder(tmp_path / "r", rows)).curves("loss"))
+    curve = only(Results.read(folder(tmp_path / "r", rows)).curves("loss"))
     assert curve.steps.tolist() == [0, 5, 10, 20]
     assert np.isnan(curve.values).tolist() == [[False, True, False, True], [False] * 4]
 
 
 def test_infinite_numbers_are_kept(tmp_path):
-    trace = Trace.read(folder(tmp_path / "r", [row(loss="inf"), row(step=1, loss="1e400")]))
+    trace = Results.read(folder(tmp_path / "r", [row(loss="inf"), row(step=1, loss="1e400")]))
     assert trace.columns["loss"].tolist() == [math.inf, math.inf]
 
 
@@ -130,7 +130,7 @@ def test_columns_may_come_in_any_order_with_others_between(tmp_path):
     cells = dict(zip(names, row(loss=3, step=2).replace('"', "").split(","), strict=True))
     order = ["note", *reversed(names)]
     line = ",".join({**cells, "note": "hello"}[name] for name in order)
-    trace = Trace.read(folder(tmp_path / "r", [line], header=",".join(order)))
+    trace = Results.read(folder(tmp_path / "r", [line], header=",".join(order)))
     assert (trace.step.tolist(), trace.columns["loss"].tolist()) == ([2], [3])
 
 
@@ -138,17 +138,17 @@ def test_labels_may_hold_commas_quotes_and_greek(tmp_path):
     path = folder(
         tmp_path / "r", [row(network='ring ""of"" 8, γ', loss=1), "", row(step=1, loss=1)]
     )
-    assert {t.key.network for t in Trace.read(path).trials} == {'ring "of" 8, γ', "ring"}
+    assert {t.key.network for t in Results.read(path).trials} == {'ring "of" 8, γ', "ring"}
 
 
 def test_the_byte_order_mark_of_spreadsheets_is_not_a_name(tmp_path):
     path = folder(tmp_path / "r", falls(), header="\ufeff" + HEADER)
-    assert Trace.read(path).metrics == ("loss",)
+    assert Results.read(path).metrics == ("loss",)
 
 
 def test_several_folders_are_told_apart_by_name(tmp_path):
     paths = [folder(tmp_path / name, falls(), name=name.upper()) for name in ("a", "b")]
-    curves = Trace.read(*paths).curves("loss")
+    curves = Results.read(*paths).curves("loss")
     assert [key.run for key in curves] == ["A", "B"]
     assert all(curve.seeds == (0, 1) for curve in curves.values())
 
@@ -167,7 +167,7 @@ def test_runs_of_one_name_are_called_by_their_folders(tmp_path, monkeypatch, pla
     monkeypatch.chdir(tmp_path)
     for place, name in zip(places, names, strict=True):
         folder(tmp_path / place, falls(), name=name)
-    assert [key.run for key in Trace.read(*places).curves("loss")] == runs
+    assert [key.run for key in Results.read(*places).curves("loss")] == runs
 
 
 def test_select_keeps_some_trials(tmp_path):
@@ -177,7 +177,7 @@ def test_select_keeps_some_trials(tmp_path):
         for size in (0.1, 0.05)
         for line in falls(network=network, step_size=size)
     ]
-    trace = Trace.read(folder(tmp_path / "r", rows))
+    trace = Results.read(folder(tmp_path / "r", rows))
     some = trace.select(network=["ring", "grid"], step_size=0.05)
     whole = trace.curves("loss")
     curves = some.curves("loss")
@@ -197,11 +197,11 @@ def test_select_keeps_some_trials(tmp_path):
 )
 def test_select_refuses_what_is_not_there(tmp_path, wanted, hint):
     with pytest.raises(UnknownNameError, match=hint):
-        Trace.read(folder(tmp_path / "r", falls())).select(**wanted)
+        Results.read(folder(tmp_path / "r", falls())).select(**wanted)
 
 
 def test_metrics_that_are_unknown_or_not_recorded_are_refused(tmp_path):
-    trace = Trace.read(folder(tmp_path / "r", falls()))
+    trace = Results.read(folder(tmp_path / "r", falls()))
     with pytest.raises(UnknownNameError, match="did you mean 'loss'"):
         trace.curves("los")
     with pytest.raises(
@@ -214,13 +214,13 @@ def test_folders_that_are_missing_or_given_twice_are_refused(tmp_path):
     path = folder(tmp_path / "r", falls())
     (tmp_path / "empty").mkdir()
     with pytest.raises(ParameterError, match="nowhere is not a folder\n  hint: pass a folder"):
-        Trace.read(path, tmp_path / "nowhere")
+        Results.read(path, tmp_path / "nowhere")
     with pytest.raises(ParameterError, match=r"empty has no metrics\.csv\n  hint: pass a folder"):
-        Trace.read(tmp_path / "empty")
+        Results.read(tmp_path / "empty")
     with pytest.raises(ParameterError, match="each of them once"):
-        Trace.read(path, tmp_path / "empty" / ".." / "r")
+        Results.read(path, tmp_path / "empty" / ".." / "r")
     with pytest.raises(ParameterError, match="none given"):
-        Trace.read()
+        Results.read()
 
 
 @pytest.mark.parametrize("absent", HEADER.split(","))
@@ -231,7 +231,7 @@ def test_a_missing_column_is_named(tmp_path, absent):
         else HEADER.replace(",step,", ",xstep,")
     )
     with pytest.raises(FileFormatError, match=f"has no column '{absent}'\n  hint: the first line"):
-        Trace.read(folder(tmp_path / "r", falls(), header=header))
+        Results.read(folder(tmp_path / "r", falls(), header=header))
 
 
 @pytest.mark.parametrize("text", ["", HEADER, HEADER + "\n\n\n"])
@@ -239,7 +239,7 @@ def test_a_file_without_rows_is_refused(tmp_path, text):
     path = folder(tmp_path / "r", [])
     (path / "metrics.csv").write_text(text)
     with pytest.raises(FileFormatError, match="has no rows\n  hint: run it again"):
-        Trace.read(path)
+        Results.read(path)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 1000])
@@ -261,7 +261,7 @@ def test_a_damaged_line_is_named(tmp_path, monkeypatch, chunk, line, fault):
     monkeypatch.setattr(module, "CHUNK", chunk)
     path = folder(tmp_path / "r", [*falls(), "", line, row(step=100, loss=1)])
     with pytest.raises(FileFormatError, match=f"metrics.csv, line 9: {fault}\n  hint: run it"):
-        Trace.read(path)
+        Results.read(path)
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path):
@@ -269,19 +269,19 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path):
     with (path / "metrics.csv").open("ab") as file:
         file.write(row(step=99, loss="??").encode().replace(b"??", b"\xff\xfe"))
     with pytest.raises(FileFormatError, match="line 8: loss is"):
-        Trace.read(path)
+        Results.read(path)
 
 
 def test_a_step_too_large_to_count_to_is_refused(tmp_path):
     path = folder(tmp_path / "r", [*falls(), row(step=10**30)])
     with pytest.raises(FileFormatError, match="from line 2 on: a number is too large"):
-        Trace.read(path)
+        Results.read(path)
 
 
 def test_a_cell_without_end_is_refused(tmp_path):
     path = folder(tmp_path / "r", [*falls(), '"' + "x" * 200_000])
     with pytest.raises(FileFormatError, match="cannot be read: field larger"):
-        Trace.read(path)
+        Results.read(path)
 
 
 @pytest.mark.parametrize(
@@ -292,14 +292,14 @@ def test_a_trial_that_is_there_twice_is_refused(tmp_path, again):
     with pytest.raises(
         FileFormatError, match=r"a run: S-PP on ring, step size 0\.1, seed 0 is there"
     ):
-        Trace.read(path)
+        Results.read(path)
 
 
 def test_a_damaged_experiment_is_named(tmp_path):
     path = folder(tmp_path / "r", falls())
     (path / "experiment.toml").write_text("name = ")
     with pytest.raises(FileFormatError, match=r"experiment\.toml cannot be read.*\n.*hint: mend"):
-        Trace.read(path)
+        Results.read(path)
 
 
 def test_whatever_is_broken_the_error_is_one_of_ours(tmp_path):
@@ -312,4 +312,4 @@ def test_whatever_is_broken_the_error_is_one_of_ours(tmp_path):
             broken[place] = random.integers(256)
         (path / "metrics.csv").write_bytes(broken[: random.integers(len(text))])
         with suppress(DigradError):
-            Trace.read(path)
+            Results.read(path)

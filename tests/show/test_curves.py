@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from digrad.base.errors import DigradError
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.figures.curves import draw_curves
 from digrad.show.figures.drawing import save_figure
 
@@ -77,9 +77,9 @@ def caption(figure: Figure) -> str:
 
 
 @pytest.fixture
-def full(tmp_path) -> Trace:
+def full(tmp_path) -> Results:
     sets = {"networks": ("ring", "star"), "algorithms": ("S-PP", "SGP", "AB"), "sizes": (0.1, 0.2)}
-    return Trace.read(write(tmp_path / "full", **sets))
+    return Results.read(write(tmp_path / "full", **sets))
 
 
 def test_a_panel_per_network_and_a_line_per_algorithm_and_step_size(full):
@@ -109,7 +109,7 @@ def test_lines_are_means_and_bands_go_from_min_to_max(full):
 
 
 def test_bands_of_many_seeds_are_percentiles(tmp_path):
-    figure = draw_curves(Trace.read(write(tmp_path / "r", seeds=9)))
+    figure = draw_curves(Results.read(write(tmp_path / "r", seeds=9)))
     values = [decay(("ring", "S-PP", 0.1), seed) for seed in range(9)]
     low, high = edges(bands(figure.axes[0])[0])
     assert low == pytest.approx(np.percentile(values, 10, axis=0), rel=1e-12)
@@ -118,7 +118,7 @@ def test_bands_of_many_seeds_are_percentiles(tmp_path):
 
 
 def test_one_seed_has_no_band_and_one_step_size_is_in_the_caption(tmp_path):
-    figure = draw_curves(Trace.read(write(tmp_path / "r", seeds=1)))
+    figure = draw_curves(Results.read(write(tmp_path / "r", seeds=1)))
     assert not bands(figure.axes[0])
     assert caption(figure) == "one seed; step size γ = 0.1"
     assert legend(figure) == ["S-PP"]
@@ -140,7 +140,7 @@ def test_colour_and_marker_tell_algorithms_and_dashes_tell_step_sizes(full):
 
 def test_lines_differ_in_grey_with_many_algorithms_and_one_step_size(tmp_path):
     names = [f"algorithm {k}" for k in range(9)]
-    axes = draw_curves(Trace.read(write(tmp_path / "r", algorithms=names, seeds=2))).axes[0]
+    axes = draw_curves(Results.read(write(tmp_path / "r", algorithms=names, seeds=2))).axes[0]
     assert len({line.get_marker() for line in curves_of(axes).values()}) == 9
     assert "x" not in {line.get_marker() for line in curves_of(axes).values()}
     for line in curves_of(axes).values():
@@ -149,7 +149,7 @@ def test_lines_differ_in_grey_with_many_algorithms_and_one_step_size(tmp_path):
 
 def test_a_diverged_trial_ends_the_line_in_a_cross(tmp_path):
     fell = {("SGP", 0): 25, ("SGP", 2): 65}
-    figure = draw_curves(Trace.read(write(tmp_path / "r", algorithms=("S-PP", "SGP"), fell=fell)))
+    figure = draw_curves(Results.read(write(tmp_path / "r", algorithms=("S-PP", "SGP"), fell=fell)))
     axes = figure.axes[0]
     assert legend(figure) == ["S-PP", "SGP (2 of 3 diverged)"]
     line, stays = curves_of(axes)["SGP"], decay(("ring", "SGP", 0.1), 1)
@@ -165,7 +165,7 @@ def test_a_diverged_trial_ends_the_line_in_a_cross(tmp_path):
 
 def test_the_cross_is_where_the_line_stops_or_leaves_the_panel(tmp_path):
     fell = {("SGP", seed): 25 for seed in range(3)}
-    trace = Trace.read(write(tmp_path / "r", algorithms=("S-PP", "SGP"), fell=fell))
+    trace = Results.read(write(tmp_path / "r", algorithms=("S-PP", "SGP"), fell=fell))
     axes = draw_curves(trace).axes[0]
     (cross,) = lines(axes, "cross")
     x, y = cross.get_xydata()[0]
@@ -175,13 +175,13 @@ def test_the_cross_is_where_the_line_stops_or_leaves_the_panel(tmp_path):
     assert cross.get_color() == curves_of(axes)["SGP"].get_color()
     assert not lines(axes, "rest")
     tame = write(tmp_path / "tame", fell={("S-PP", 1): 35}, gradient_norm=lambda t, _: 1 / (1 + t))
-    axes = draw_curves(Trace.read(tame)).axes[0]
+    axes = draw_curves(Results.read(tame)).axes[0]
     assert lines(axes, "cross")[0].get_xydata().tolist() == [[30, pytest.approx(1 / 31)]]
 
 
 def test_a_figure_of_nothing_but_divergence_is_drawn(tmp_path):
     fell = {("S-PP", seed): 5 + 20 * seed for seed in range(3)}
-    trace = Trace.read(write(tmp_path / "r", fell=fell))
+    trace = Results.read(write(tmp_path / "r", fell=fell))
     for log in (True, False):
         axes = draw_curves(trace, log=log).axes[0]
         assert lines(axes, "cross")[0].get_xdata().tolist() == [0]
@@ -192,21 +192,21 @@ def test_divergence_does_not_squeeze_the_others(tmp_path):
     fell = {("SGP", 0): 95}
     for log, most in ((True, 10.0), (False, 3.0)):
         path = write(tmp_path / f"r{log}", algorithms=("S-PP", "SGP"), fell=fell)
-        low, high = draw_curves(Trace.read(path), log=log).axes[0].get_ylim()
+        low, high = draw_curves(Results.read(path), log=log).axes[0].get_ylim()
         assert high < most
         assert low < 0.07
 
 
 def test_divergences_are_counted_in_the_panels_that_have_them(tmp_path):
     sets = {"networks": ("ring", "star"), "algorithms": ("S-PP", "SGP")}
-    trace = Trace.read(write(tmp_path / "r", **sets, fell={("SGP", 1): 45}))
+    trace = Results.read(write(tmp_path / "r", **sets, fell={("SGP", 1): 45}))
     assert legend(draw_curves(trace))[1] == "SGP (2 of 6 diverged)"
     assert legend(draw_curves(trace.select(network="star")))[1] == "SGP (1 of 3 diverged)"
 
 
 def test_what_is_not_positive_is_left_out_of_logarithms(tmp_path):
     cells = {"gap": lambda t, _: 50.0 - t, "loss": lambda t, _: -1.0}
-    trace = Trace.read(write(tmp_path / "r", **cells))
+    trace = Results.read(write(tmp_path / "r", **cells))
     axes = draw_curves(trace, "gap").axes[0]
     drawn = curves_of(axes)["S-PP"].get_ydata()
     assert np.isfinite(drawn).tolist() == (STEPS < 50).tolist()
@@ -218,7 +218,7 @@ def test_what_is_not_positive_is_left_out_of_logarithms(tmp_path):
 
 
 def test_accuracy_is_drawn_on_a_linear_axis_unless_told_otherwise(tmp_path):
-    trace = Trace.read(write(tmp_path / "r", accuracy=lambda t, _: t / 200))
+    trace = Results.read(write(tmp_path / "r", accuracy=lambda t, _: t / 200))
     scales = [draw_curves(trace, "accuracy", log=log).axes[0].get_yscale() for log in (None, True)]
     assert scales == ["linear", "log"]
     assert draw_curves(trace).axes[0].get_yscale() == "log"
@@ -239,7 +239,7 @@ def test_metrics_of_test_data_have_axes_of_their_own(tmp_path, monkeypatch, metr
     monkeypatch.setattr(
         f"{__name__}.HEADER", f"{HEADER},{metric}" if metric not in HEADER else HEADER
     )
-    trace = Trace.read(
+    trace = Results.read(
         write(tmp_path / "r", **{metric: lambda t, seed: 0.1 + t / 200 + seed / 100})
     )
     axes = draw_curves(trace, metric).axes[0]
@@ -248,7 +248,7 @@ def test_metrics_of_test_data_have_axes_of_their_own(tmp_path, monkeypatch, metr
 
 
 def test_lines_may_be_drawn_along_messages_and_bytes(tmp_path):
-    trace = Trace.read(write(tmp_path / "r", bytes=lambda t, _: 1e6 * t))
+    trace = Results.read(write(tmp_path / "r", bytes=lambda t, _: 1e6 * t))
     for x, scale in (("messages", 6), ("bytes", 1e6)):
         axes = draw_curves(trace, x=x).axes[0]
         assert curves_of(axes)["S-PP"].get_xdata().tolist() == (scale * STEPS).tolist()
@@ -262,7 +262,7 @@ def test_panels_may_be_algorithms_step_sizes_or_runs(full, tmp_path):
     by_size = draw_curves(full, columns="step_size")
     assert [axes.get_title() for axes in by_size.axes] == ["γ = 0.1", "γ = 0.2"]
     assert legend(by_size)[:2] == ["ring, S-PP", "ring, SGP"]
-    both = Trace.read(*(write(tmp_path / name) for name in ("one", "two")))
+    both = Results.read(*(write(tmp_path / name) for name in ("one", "two")))
     assert [axes.get_title() for axes in draw_curves(both, columns="run").axes] == ["one", "two"]
     assert legend(draw_curves(both)) == ["one, S-PP", "two, S-PP"]
 
@@ -272,7 +272,7 @@ def test_nothing_is_cut_off_at_the_edge_of_the_page(tmp_path, panels):
     networks = [f"network {k}" for k in range(panels)]
     algorithms = ["S-PP", "Push-DIGing", "a rather long name"]
     path = write(tmp_path / "r", networks, algorithms, (0.1, 0.2), fell={("S-PP", 0): 33})
-    figure = draw_curves(Trace.read(path), title="a title")
+    figure = draw_curves(Results.read(path), title="a title")
     assert len(figure.axes) == panels
     pixels = imread(save_figure(figure, tmp_path / "figure.png"))[..., :3]
     assert pixels.shape[1] == (700 if panels == 1 else 1400)
@@ -286,7 +286,7 @@ def test_nothing_is_cut_off_at_the_edge_of_the_page(tmp_path, panels):
 
 def test_labels_are_not_read_as_mathematics(tmp_path):
     path = write(tmp_path / "r", networks=("a$b$c",), algorithms=("x_$1$", "y"))
-    figure = draw_curves(Trace.read(path))
+    figure = draw_curves(Results.read(path))
     assert not figure.axes[0].title.get_parse_math()
     assert not any(text.get_parse_math() for text in figure.legends[0].get_texts())
     assert figure.axes[0].get_ylabel() == r"gradient norm $\|\nabla f(\hat{x})\|$"
@@ -317,7 +317,7 @@ def test_what_cannot_be_drawn_is_refused(full, options, hint):
 def test_a_line_without_the_x_asked_for_is_named(tmp_path):
     paths = write(tmp_path / "one", bytes=lambda t, _: t), write(tmp_path / "two")
     with pytest.raises(DigradError, match="S-PP on ring: no bytes recorded\n  hint: draw along"):
-        draw_curves(Trace.read(*paths), x="bytes")
+        draw_curves(Results.read(*paths), x="bytes")
 
 
 def test_curves_of_few_points_are_marked_at_different_ones(
@@ -326,7 +326,7 @@ def test_curves_of_few_points_are_marked_at_different_ones(
     """Else the last one drawn hides the others wherever they agree."""
     monkeypatch.setitem(globals(), "STEPS", np.arange(0, 70, 10))
     run = write(tmp_path / "few", algorithms=("S-PP", "SGP", "Push-DIGing"))
-    (axes,) = draw_curves(Trace.read(run)).axes
+    (axes,) = draw_curves(Results.read(run)).axes
     places = [set(line.get_markevery()) for line in curves_of(axes).values()]
     assert [len(each) for each in places] == [3, 2, 2]
     assert len(set.union(*places)) == 7

@@ -7,7 +7,7 @@ import pytest
 from digrad.base import atomic as writing
 from digrad.base.errors import DigradError
 from digrad.base.text import plain
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.tables import Spread, final_values, one_table, render, steps_to, to_csv
 
 HEADER = (
@@ -36,8 +36,8 @@ def write(path: Path, norms=NORMS, accuracy=False) -> Path:
 
 
 @pytest.fixture
-def trace(tmp_path) -> Trace:
-    return Trace.read(write(tmp_path / "a run", accuracy=True))
+def trace(tmp_path) -> Results:
+    return Results.read(write(tmp_path / "a run", accuracy=True))
 
 
 def test_final_values_are_means_over_the_trials_that_did_not_diverge(trace):
@@ -63,14 +63,14 @@ def test_metrics_can_be_chosen(trace):
 
 
 def test_a_setting_whose_trials_all_diverged_has_no_final_value(tmp_path):
-    rows = final_values(Trace.read(write(tmp_path / "r", {("SGP", 0): [1.0, 2.0]})))
+    rows = final_values(Results.read(write(tmp_path / "r", {("SGP", 0): [1.0, 2.0]})))
     assert [row["gradient_norm"] for row in rows] == [None]
     assert "diverged" in plain(render(rows)).splitlines()[1]
 
 
 def test_a_metric_that_one_run_lacks_is_none_there(tmp_path):
     paths = write(tmp_path / "one", accuracy=True), write(tmp_path / "two")
-    rows = final_values(Trace.read(*paths), ["accuracy"])
+    rows = final_values(Results.read(*paths), ["accuracy"])
     assert [row["run"] for row in rows] == ["one", "one", "two", "two"]
     assert [row["accuracy"] is None for row in rows] == [False, False, True, True]
 
@@ -102,12 +102,12 @@ def test_accuracy_reaches_its_target_from_below(trace):
     assert [row["by_mean"] for row in steps_to(trace, "accuracy", 0.69)] == [10, None]
 
 
-def renamed(path: Path, old: str, new: str) -> Trace:
+def renamed(path: Path, old: str, new: str) -> Results:
     """A run that recorded ``new`` what it would have recorded as ``old``."""
     head, *rest = (path / "metrics.csv").read_text().splitlines()
     head = head.replace(f",{old},", f",{new},") + f",{old}"
     (path / "metrics.csv").write_text("\n".join([head, *(f"{line}," for line in rest)]))
-    return Trace.read(path)
+    return Results.read(path)
 
 
 @pytest.mark.parametrize("name", ["test_accuracy", "worst_accuracy", "mean_accuracy"])
@@ -145,14 +145,14 @@ def test_a_table_shows_runs_and_divergences_only_where_there_are_some(tmp_path, 
     paths = write(tmp_path / "one", calm), write(tmp_path / "two", calm)
     assert "run" not in plain(render(final_values(trace)))
     assert "diverged" in plain(render(final_values(trace)))
-    both = plain(render(final_values(Trace.read(*paths))))
+    both = plain(render(final_values(Results.read(*paths))))
     assert both.splitlines()[0].split()[0] == "run"
     assert "diverged" not in both
 
 
 def test_labels_are_not_read_as_markup(tmp_path):
     path = write(tmp_path / "r", {("[red]S-PP[/red]", 0): [1.0, 1.0, 1.0, 1.0]})
-    assert "[red]S-PP[/red]" in plain(render(final_values(Trace.read(path))))
+    assert "[red]S-PP[/red]" in plain(render(final_values(Results.read(path))))
 
 
 def test_no_digit_is_lost_on_a_narrow_terminal(trace):

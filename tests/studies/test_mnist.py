@@ -7,11 +7,11 @@ from shutil import rmtree
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 
 from digrad.runs.experiment import parse_experiment, to_table
-from digrad.runs.folder import toml_text
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.runs.schedules import SCHEDULES
 from digrad.show.figures import save_figure
 from digrad.studies import mnist as figures
@@ -76,7 +76,7 @@ def test_the_figure_on_robustness() -> None:
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_reproductions_are_experiments(quick: bool) -> None:
     for figure in (figures.mnist(quick), figures.step_sizes(quick), *figures.nodes(quick)):
-        assert parse_experiment(tomllib.loads(toml_text(to_table(figure)))) == figure
+        assert parse_experiment(tomllib.loads(tomli_w.dumps(to_table(figure)))) == figure
         assert figure.name.endswith("-quick") == quick
         assert ("samples" in figure.problem.params) == quick
 
@@ -91,7 +91,7 @@ def test_figure_3_quickly(tiny: Path, tmp_path: Path, command: Command) -> None:
     for name in ("loss.png", "test_accuracy.png", "report.html", "metrics.csv"):
         assert (out / name).stat().st_size > 0
         assert name == "metrics.csv" or str(out / name) in text
-    trace = Trace.read(out)
+    trace = Results.read(out)
     keys = trace.curves("test_accuracy")
     assert {(k.network, k.algorithm) for k in keys} == {
         (network, algorithm)
@@ -182,7 +182,7 @@ HEADER = (
 )
 
 
-def ends(path: Path, values: dict[tuple[str, float], list[float | None]]) -> Trace:
+def ends(path: Path, values: dict[tuple[str, float], list[float | None]]) -> Results:
     """A run from algorithm and step size to the last accuracy of each seed; None diverged."""
     path.mkdir(parents=True)
     lines = [HEADER]
@@ -194,7 +194,7 @@ def ends(path: Path, values: dict[tuple[str, float], list[float | None]]) -> Tra
             if value is not None:
                 lines.append(f"{start},10,,,,,,,{value},,,{fell}")
     (path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    return Trace.read(path)
+    return Results.read(path)
 
 
 @pytest.mark.filterwarnings("error")  # as when nothing is left of the layout

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from digrad.base.errors import DigradError
-from digrad.runs import execute, record
+from digrad.runs import record
 from digrad.runs import train as training
 from digrad.runs.experiment import parse_experiment
 from digrad.runs.metrics import Gauge
@@ -42,17 +42,20 @@ def train(
             if rank == 0:
                 raise KeyboardInterrupt
 
-    before = execute.CHECKPOINT_SECONDS
-    execute.CHECKPOINT_SECONDS = -1.0  # a checkpoint at every record
     os.environ["TORCHELASTIC_RUN_ID"] = launcher
     dtype = getattr(torch, message_dtype) if message_dtype else None
-    options = {"timeout": 20.0, "progress": progress, "message_dtype": dtype, **options}
+    options = {
+        "timeout": 20.0,
+        "checkpoint_seconds": -1.0,
+        "progress": progress,
+        "message_dtype": dtype,
+        **options,
+    }
     try:
         training.train(parse_experiment(table), out, **options)
     except (KeyboardInterrupt, DigradError) as error:
         return f"{type(error).__name__}: {error}"
     finally:
-        execute.CHECKPOINT_SECONDS = before
         del os.environ["TORCHELASTIC_RUN_ID"]
     return ""
 
@@ -60,18 +63,18 @@ def train(
 def counted(rank: int, world: int, table: dict[str, Any], out: str, **options: Any) -> list[int]:
     """Run an experiment; return the bytes that this rank's nodes have sent, by network."""
     kept: list[training.Clocked] = []
-    plain = training._engines
+    plain = training.connect
 
     def keep(*arguments: Any) -> dict[str, training.Clocked]:
         engines = plain(*arguments)
         kept.extend(engines.values())
         return engines
 
-    training._engines = keep
+    training.connect = keep
     try:
         assert train(rank, world, table, out, **options) == ""
     finally:
-        training._engines = plain
+        training.connect = plain
     return [engine.sent.bytes for engine in kept]
 
 
@@ -79,7 +82,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
     """One rank cannot build the problem, say because its machine lacks the data."""
     plain = training.plan
 
-    def fail(*given: Any) -> Plan:
+    def fail(*given: Any, **named: Any) -> Plan:
         raise DigradError("there is no data here")
 
     training.plan = fail if rank == culprit else plain
@@ -91,7 +94,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
 
 def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) -> str:
     """One rank raises in the middle."""
-    plain = record._ended
+    plain = record.Work.ended
     calls = 0
 
     def ended(*given: Any) -> Any:
@@ -101,11 +104,11 @@ def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) ->
             raise DigradError("the disk is full")
         return plain(*given)
 
-    record._ended = ended
+    record.Work.ended = ended
     try:
         return train(rank, world, **arguments)
     finally:
-        record._ended = plain
+        record.Work.ended = plain
 
 
 def command(rank: int, world: int, file: str, out: str, **options: Any) -> list[Any]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomli_w
 
-from digrad.runs.experiment import Experiment, KindSpec
-from digrad.runs.folder import to_table, toml_text
+from digrad.runs.experiment import Experiment, KindSpec, to_table
 from engines.ranks import SETTINGS
 from runs.test_execute import content, rows
 from train.hosts import INTERFACE, Hosts, possible
@@ -42,7 +42,7 @@ def launch(hosts: Hosts, host: int, *words: str) -> "subprocess.Popen[str]":
 
 def write(folder: Path, experiment: Experiment) -> str:
     file = folder / "experiment.toml"
-    file.write_text(toml_text(to_table(experiment)))
+    file.write_text(tomli_w.dumps(to_table(experiment)))
     return str(file)
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomli_w
 
-from digrad.runs.experiment import Experiment, KindSpec
-from digrad.runs.folder import to_table, toml_text
+from digrad.runs.experiment import Experiment, KindSpec, to_table
 from engines.ranks import SETTINGS
 from runs.test_execute import content, rows
 from train.test_train import SMALL, ran
@@ -36,9 +36,7 @@ import os, signal, socket, sys, time
 from pathlib import Path
 import torch._dynamo
 from digrad import cli
-from digrad.runs import execute
-from digrad.runs import joining, ranks, train
-execute.CHECKPOINT_SECONDS = -1.0
+from digrad.runs import execute, joining, ranks, train
 file, out, log, world = *sys.argv[1:4], int(sys.argv[4])
 
 def port():
@@ -51,7 +49,7 @@ def rank(number, at):
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": at}
     told = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(told, 1), os.dup2(told, 2)
-    sys.argv[1:] = ["train", file, "--out", out, "--resume", "--timeout", "5"]
+    sys.argv[1:] = ["train", file, "--out", out, "--resume", "--timeout", "5", "--checkpoint", "0"]
     try:
         cli.main()
     except SystemExit as end:
@@ -77,7 +75,7 @@ for line in sys.stdin:
 
 def write(folder: Path) -> Path:
     file = folder / "experiment.toml"
-    file.write_text(toml_text(to_table(LONG)))
+    file.write_text(tomli_w.dumps(to_table(LONG)))
     return file
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.base.errors import ParameterError
 from digrad.runs import execute
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.runs.folder import COLUMNS, RunFolderError, to_table, toml_text
+from digrad.runs.columns import COLUMNS, VALUES
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
+from digrad.runs.folder import RunFolderError
 from digrad.runs.joining import INTERFACES, joined, stay_on_this_machine
 from digrad.runs.launches import Launch, launcher
-from digrad.runs.metrics import METRICS
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from engines.ranks import pool
 from runs.test_execute import content, rows
 
@@ -39,12 +40,6 @@ ONE = replace(SMALL, networks=SMALL.networks[:1], algorithms=SMALL.algorithms[:1
 CLOSE = {"rel": 1e-11, "abs": 1e-13}
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint at every record, also of the simulator."""
-    monkeypatch.setattr(execute, "CHECKPOINT_SECONDS", -1.0)
-
-
 def ran(task: str, experiment: Experiment, out: Path, world: int = 2, **options: Any) -> list[Any]:
     table = to_table(experiment)
     return pool().run(f"train.tasks:{task}", world, table=table, out=str(out), **options)
@@ -55,7 +50,7 @@ def same(a: Path, b: Path) -> None:
     for one, other in zip(rows(a), rows(b), strict=True):
         exact = (*COLUMNS[:5], "messages", "bytes", "diverged_at")
         assert [one[k] for k in exact] == [other[k] for k in exact]
-        for metric in METRICS:
+        for metric in VALUES:
             assert (one[metric] == "") == (other[metric] == ""), metric
             assert float(one[metric] or 0) == pytest.approx(float(other[metric] or 0), **CLOSE)
 
@@ -73,7 +68,7 @@ def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, wo
     files, kept = content(real), content(sim)
     assert files.keys() - kept.keys() == {"processes.json"}
     assert files["experiment.toml"] == kept["experiment.toml"]
-    assert Trace.read(sim, real).finished(20) == 2 * Trace.read(sim).finished(20)
+    assert Results.read(sim, real).finished(20) == 2 * Results.read(sim).finished(20)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +145,7 @@ def test_one_begins_and_another_ends(tmp_path: Path, ways: tuple[int, int]) -> N
         assert ran("train", SMALL, out, ways[0], stop=stop)[0] == "KeyboardInterrupt: "
     else:
         with pytest.raises(KeyboardInterrupt):
-            execute.run(SMALL, out, progress=halfway)
+            execute.run(SMALL, out, progress=halfway, checkpoint_seconds=-1.0)
     assert [row["step"] for row in rows(out)][-1] == "12"
     if ways[1]:
         assert ran("train", SMALL, out, ways[1], resume=True) == [""] * ways[1]
@@ -251,7 +246,7 @@ def test_a_rank_that_stops_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_only_rank_0_speaks(tmp_path: Path) -> None:
     file, out = tmp_path / "one.toml", tmp_path / "out"
-    file.write_text(toml_text(to_table(ONE)))
+    file.write_text(tomli_w.dumps(to_table(ONE)))
 
     def called(**options: Any) -> list[Any]:
         options = {"file": str(file), "out": str(out), **options}

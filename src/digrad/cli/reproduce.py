@@ -112,7 +112,7 @@ def _mnist(order: Order) -> None:
 
 
 def _robustness(order: Order) -> None:
-    from digrad.runs.results import Trace
+    from digrad.runs.results import Results
     from digrad.show.figures import save_figure
     from digrad.studies.mnist import nodes, step_sizes
     from digrad.studies.robustness_figure import draw_robustness
@@ -125,7 +125,7 @@ def _robustness(order: Order) -> None:
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
     summary(folders)
-    sizes, *others = (Trace.read(folder) for folder in folders)
+    sizes, *others = (Results.read(folder) for folder in folders)
     counts = [experiment.networks[0].n for experiment in by_nodes]
     figure = draw_robustness(sizes, dict(zip(counts, others, strict=True)))
     for suffix in (".png", ".pdf"):

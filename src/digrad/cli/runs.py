@@ -14,6 +14,9 @@ from digrad.cli.output import check_figure, show
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Checkpoint = Annotated[
+    float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
+]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")]
 Metric = Annotated[
     str,
@@ -42,6 +45,7 @@ def run(
     out: Out = None,
     device: Device = "cpu",
     resume: Resume = False,
+    checkpoint: Checkpoint = 5.0,
 ) -> None:
     """Run an experiment: networks x algorithms x step sizes x seeds.
 
@@ -54,7 +58,7 @@ def run(
     experiment = load_experiment(file)
     folder = out or Path("runs") / experiment.name
     with interruptible(f"digrad run {file} --out {folder} --resume"):
-        execute(experiment, folder, device, resume)
+        execute(experiment, folder, device, resume, checkpoint_seconds=checkpoint)
     summary([folder])
 
 
@@ -72,11 +76,11 @@ def plot(
 
     Example: digrad plot runs/first --metric loss --out loss.pdf
     """
-    from digrad.runs.results import Trace
+    from digrad.runs.results import Results
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
 
-    trace = Trace.read(*folders)
+    trace = Results.read(*folders)
     metric = metric or default_metric(trace)
     target = out or folders[0] / f"{metric}.png"
     check_figure(target)
@@ -104,12 +108,12 @@ def default_metric(trace: Any) -> str:
     return "gradient_norm" if "gradient_norm" in recorded or not recorded else str(recorded[0])
 
 
-def execute(experiment: Any, folder: Path, device: str, resume: bool) -> None:
+def execute(experiment: Any, folder: Path, device: str, resume: bool, **options: Any) -> None:
     """Run with a progress bar and say where the results are."""
     from digrad.runs.execute import run as go
 
     with progress_bar(experiment) as report:
-        go(experiment, folder, device=device, resume=resume, progress=report)
+        go(experiment, folder, device=device, resume=resume, progress=report, **options)
     show(f"run: {folder}")
 
 
@@ -120,10 +124,10 @@ def summary(
     csv: Path | None = None,
 ) -> None:
     """Print tables of what runs reached."""
-    from digrad.runs.results import Trace
+    from digrad.runs.results import Results
     from digrad.show.tables import final_values, render, steps_to, to_csv
 
-    trace = Trace.read(*folders)
+    trace = Results.read(*folders)
     metric = metric or default_metric(trace)
     rows = final_values(trace)
     show(render(rows), width=160)
@@ -139,14 +143,14 @@ def summary(
 def _warn_unfinished(folders: list[Path]) -> None:
     """Say on stderr which runs have not come to their end."""
     from digrad.runs.experiment import load_experiment
-    from digrad.runs.results import Trace
+    from digrad.runs.results import Results
 
     for folder in folders:
         try:
             experiment = load_experiment(folder / "experiment.toml")
         except DigradError:  # a folder of plain metrics promises nothing
             continue
-        done = Trace.read(folder).finished(experiment.steps)
+        done = Results.read(folder).finished(experiment.steps)
         if done < experiment.trials:
             print(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "

@@ -9,7 +9,7 @@ import typer
 
 from digrad.base.errors import DigradError, lookup
 from digrad.cli.output import show
-from digrad.cli.runs import Out, progress_bar, summary
+from digrad.cli.runs import Checkpoint, Out, progress_bar, summary
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -28,6 +28,7 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write scalars into DIR/tensorboard too.")
     ] = False,
+    checkpoint: Checkpoint = 5.0,
 ) -> None:
     """Run an experiment on the processes that torchrun started, blocks of nodes on each.
 
@@ -40,6 +41,7 @@ def train(
 
     short = lookup({name: name for name in DTYPES}, message_dtype, "dtype") if message_dtype else ""
     options = {"resume": resume, "timeout": timeout, "tensorboard": tensorboard}
+    options["checkpoint_seconds"] = checkpoint
     with joined(device, timeout) as here:
         _train(file, out, device=here, short=short, **options)
 

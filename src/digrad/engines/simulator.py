@@ -51,12 +51,17 @@ class Simulator:
         return bool(self._pull.is_sparse or self._push.is_sparse)
 
 
+def is_sparse(W: csr_array) -> bool:
+    """Whether a sparse product with a matrix is the faster one."""
+    height, width = W.shape
+    return bool(max(W.shape) >= SPARSE_N and W.nnz <= SPARSE_SHARE * height * width)
+
+
 class Weights:
     """One weight matrix, or a block of one, on the device: dense or sparse as it pays."""
 
     def __init__(self, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> None:
-        height, width = W.shape
-        self.is_sparse = max(W.shape) >= SPARSE_N and W.nnz <= SPARSE_SHARE * height * width
+        self.is_sparse = is_sparse(W)
         self._matrix = _sparse(W, dtype) if self.is_sparse else torch.from_numpy(W.toarray())
         self._matrix = self._matrix.to(device=device, dtype=dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from digrad.base.digests import arrays_digest
 from digrad.base.errors import NetworkError, message
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.structure import period, roots, source_parts
@@ -83,6 +84,12 @@ class Network:
     def name(self, node: int) -> str:
         """Return what a node is called in the network's source; its number if nothing else."""
         return str(node) if self.names is None else self.names[node]
+
+    def digest(self) -> str:
+        """Return a checksum of R and C, the same on every machine."""
+        both = [W.sorted_indices() for W in (self.R, self.C)]
+        links = [part.astype("<i8") for W in both for part in (W.indptr, W.indices)]
+        return arrays_digest(*links, *(W.data.astype("<f8") for W in both))
 
     def relabel(self, order: Nodes) -> "Network":
         """Return the same network with node ``order[k]`` numbered k."""

@@ -1,7 +1,7 @@
 """The names of the topologies, and the one way from a name or a file to a network."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
 from digrad.networks.digraph import Digraph
@@ -83,15 +84,19 @@ def build(
     push_graph: PushGraph = "same",
     largest_component: bool = False,
     undirected: bool = False,
+    folders: Sequence[Path] = (),
 ) -> Network:
     """Make a network from a topology's name or from a file; ``weights`` default to uniform.
 
-    With ``push_file`` the two files hold the matrices R and C.
+    With ``push_file`` the two files hold the matrices R and C. ``mine.py:hub`` is a function of
+    the user's own, from n to a graph or network; its file is sought in ``folders`` first, and run.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or os.path.exists(what))
+    there = what not in TOPOLOGIES and os.path.exists(what)
+    own = not there and is_own(what)
+    is_file = there or (not own and what not in TOPOLOGIES and Path(what).suffix != "")
     if is_file:
         _refuse_for_files(n, params, seed)
         made = load(what, *([push_file] if push_file else []), undirected=undirected)
@@ -103,7 +108,8 @@ def build(
         hint = "take undirected-ring, or another two-way topology"
         raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
     else:
-        made = _topology(what, DEFAULT_N if n is None else n, params or {}, seed)
+        make = load_object(what, folders) if own else lookup(TOPOLOGIES, what, "topology or file")
+        made = _topology(make, what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Network):
         if largest_component:
             hint = "drop --largest-component"
@@ -153,8 +159,9 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
             )
 
 
-def _topology(what: str, n: int, params: Mapping[str, str], seed: int | None) -> Digraph | Network:
-    make = lookup(TOPOLOGIES, what, "topology or file")
+def _topology(
+    make: Topology, what: str, n: int, params: Mapping[str, str], seed: int | None
+) -> Digraph | Network:
     if n > LARGEST_N:  # before memory is spent on it
         raise ParameterError(f"digrad takes at most {LARGEST_N:,} nodes, got n = {n:,}")
     accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
@@ -166,11 +173,15 @@ def _topology(what: str, n: int, params: Mapping[str, str], seed: int | None) ->
         if "seed" not in accepts:
             raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
         values["seed"] = seed
-    return make(n, **values)
+    made = make(n, **values)
+    # A function of the user's own may return a networkx graph, or a pair of matrices.
+    return made if isinstance(made, Digraph | Network) else as_network(made)
 
 
 def _value(parameter: Parameter, text: str) -> Any:
     kind = parameter.annotation
+    if kind is Parameter.empty:  # a function of the user's own need not say
+        kind = str if parameter.default is Parameter.empty else type(parameter.default)
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]

@@ -47,6 +47,15 @@ class Problem(Protocol):
 
 
 @runtime_checkable
+class Identified(Protocol):
+    """A problem that can be told from another one with the same settings."""
+
+    def digest(self) -> str:
+        """A checksum of its data: a stored run goes on with the data it began with only."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A problem that compiles its own gradient, being too large to be fused with the steps."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from digrad.base.counters import Sampler
+from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
@@ -88,6 +89,10 @@ class Logistic:
             labels.append(torch.where(chance <= (h @ model).sigmoid(), 1, -1).to(device))
             features.append(h.to(device, dtype))
         return cls(features, labels, rho=rho, batch=batch)
+
+    def digest(self) -> str:
+        """Return a checksum of all samples, and of who has which."""
+        return arrays_digest(self._z.cpu().numpy(), self.sizes.cpu().numpy())
 
     def start(self) -> Tensor:
         """Return zero."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from digrad.base.counters import Sampler
+from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
 from digrad.problems import evaluation
 from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
@@ -99,6 +100,12 @@ class ModuleProblem:
         if self._testing:
             self._evaluation.check(self._testing, "test")
         self._group = max(1, MOST_NUMBERS // each)
+
+    def digest(self) -> str:
+        """Return a checksum of the module's parameters, the samples, and who has which."""
+        held = [self._training, *([self._testing] if self._testing else [])]
+        tensors = [t for samples in held for t in (samples.inputs, samples.targets)]
+        return arrays_digest(*(t.cpu().numpy() for t in (self.start(), self.sizes, *tensors)))
 
     def start(self) -> Tensor:
         """Return the module's own parameters as a row."""

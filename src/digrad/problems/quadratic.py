@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.counters import Sampler
+from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
 from digrad.theory.rates import Setting
 
@@ -80,6 +81,10 @@ class Quadratic:
         A = _matrices(nodes, dim, condition, rotate, seed)
         b = _minimisers(A, (nodes, dim), heterogeneity, seed)
         return cls(A.to(device, dtype), b.to(device, dtype), sigma=sigma)
+
+    def digest(self) -> str:
+        """Return a checksum of all Aᵢ and bᵢ."""
+        return arrays_digest(self.A.cpu().numpy(), self.b.cpu().numpy())
 
     def start(self) -> Tensor:
         """Return zero."""

@@ -11,12 +11,13 @@ from time import monotonic
 
 import torch
 
-from digrad.engines.simulator import Simulator
+from digrad.runs.execution import Execution, Local
 from digrad.runs.experiment import Experiment
-from digrad.runs.folder import JobFile, RunFolder
+from digrad.runs.folder import JobFile, RunFolder, Store
 from digrad.runs.launches import Launch
-from digrad.runs.planning import Job, Labels, Plan, plan, resolved
-from digrad.runs.record import Book, Here, Place
+from digrad.runs.lock import locked
+from digrad.runs.planning import Given, Job, Labels, Plan, plan, resolved
+from digrad.runs.record import Record, Work
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
 THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay
@@ -33,60 +34,86 @@ def run(
     device: str = "cpu",
     resume: bool = False,
     progress: Progress | None = None,
+    given: Given | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    execution: Execution | None = None,
 ) -> Path:
     """Run an experiment into a folder; with ``resume``, go on with what is there.
 
-    A KeyboardInterrupt leaves the folder ready to be resumed.
+    A KeyboardInterrupt leaves the folder ready to be resumed. Classes of the user's own that
+    the experiment names are loaded: ask before you run somebody else's.
+
+    Args:
+        experiment: what to run.
+        out: the folder.
+        device: where the nodes live.
+        resume: go on with the run in the folder.
+        progress: called at every record, with the job and the number of steps.
+        given: objects that stand for names of the experiment.
+        checkpoint_seconds: how often what is done is stored.
+        execution: where the nodes live; in this process by default.
     """
-    folder = RunFolder(Path(out))
-    stored = folder.check(resolved(experiment), resume=resume)
+    folder, asked = RunFolder(Path(out)), resolved(experiment)
+    stored = folder.check(asked, resume=resume)
     Launch.read(folder.path).refuse_other_messages("")
-    work = plan(stored, device)
-    folder.begin(stored)  # not before: an experiment that cannot be run leaves no folder
-    carry_out(work, folder, Here(), progress or _silent)
+    work = plan(stored, device, given=given)
+    with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
+        folder.check(asked, resume=resume)  # again, as nobody can change it now
+        folder.begin(stored, work.networks, work.code)
+        carry_out(work, folder, execution or Local(), progress or _silent, checkpoint_seconds)
     return folder.path
 
 
-def carry_out(work: Plan, folder: RunFolder, place: Place, progress: Progress) -> None:
+def carry_out(
+    work: Plan,
+    store: Store,
+    execution: Execution,
+    progress: Progress,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> None:
     """Do all jobs from where they stand, and store what comes of them."""
-    shelf = _Shelf(folder, place)
-    for jobs in _beside(work.jobs):
-        with _threads(jobs[0]), _precision(jobs[0], work.experiment.tf32):
-            _together(jobs, work.experiment, shelf, place, progress)
+    keeper = _Keeper(store, execution, checkpoint_seconds)
+    for jobs in _beside(work.jobs, execution.side_by_side):
+        with few_threads(_numbers(jobs[0])), _precision(jobs[0], work.experiment.tf32):
+            _together(jobs, work.experiment, keeper, execution, progress)
 
 
 def _silent(job: Job, t: int) -> None:
     """Report nothing."""
 
 
-def _beside(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Cut jobs into those that run side by side."""
+def _beside(jobs: Sequence[Job], at_most: int | None) -> Iterator[list[Job]]:
+    """Cut jobs into those that run side by side: on a GPU, until they fill it."""
     some: list[Job] = []
     for job in jobs:
-        full = len(some) == BESIDE_JOBS or sum(map(_numbers, [*some, job])) > BESIDE_NUMBERS
-        if some and (full or not _on_one_gpu(job)):
+        if some and _full([*some, job], at_most):
             yield some
             some = []
         some.append(job)
     yield some
 
 
+def _full(jobs: Sequence[Job], at_most: int | None) -> bool:
+    if at_most is not None:
+        return len(jobs) > at_most
+    fills = len(jobs) > BESIDE_JOBS or sum(map(_numbers, jobs)) > BESIDE_NUMBERS
+    return fills or not _on_gpu(jobs[-1])
+
+
 def _numbers(job: Job) -> int:
     """Return how many numbers a variable consists of."""
-    problem = job.recursion.problem
-    return len(job.trials) * problem.nodes * problem.dim
+    return len(job.trials) * job.problem.nodes * job.problem.dim
 
 
-def _on_one_gpu(job: Job) -> bool:
-    engine = job.recursion.engine
-    return isinstance(engine, Simulator) and engine.nodes.is_cuda
+def _on_gpu(job: Job) -> bool:
+    return job.problem.start().is_cuda
 
 
 @contextmanager
-def _threads(job: Job) -> Iterator[None]:
+def few_threads(numbers: int) -> Iterator[None]:
     """Use one thread for small tensors: waking others costs more than they do."""
     before = torch.get_num_threads()
-    if _numbers(job) < THREADED_NUMBERS:
+    if numbers < THREADED_NUMBERS:
         torch.set_num_threads(1)
     try:
         yield
@@ -97,7 +124,7 @@ def _threads(job: Job) -> Iterator[None]:
 @contextmanager
 def _precision(job: Job, tf32: bool) -> Iterator[None]:
     """Multiply in full single precision, or not, as the experiment says; restored after."""
-    if not job.recursion.problem.start().is_cuda:
+    if not _on_gpu(job):
         yield
         return
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
@@ -114,115 +141,118 @@ def _precision(job: Job, tf32: bool) -> Iterator[None]:
 
 
 def _together(
-    jobs: Sequence[Job], experiment: Experiment, shelf: "_Shelf", place: Place, progress: Progress
+    jobs: Sequence[Job],
+    experiment: Experiment,
+    keeper: "_Keeper",
+    execution: Execution,
+    progress: Progress,
 ) -> None:
     """Do some jobs in turns, from one record to the next."""
-    courses: list[_Course] = []
+    under_way: list[_Running] = []
 
-    def turn(course: _Course) -> None:
-        course.record(progress)
-        shelf.store(course)
-        course.go_on()
+    def turn(running: _Running) -> None:
+        running.record(progress)
+        keeper.store(running)
+        running.go_on()
 
     try:
         for job in jobs:
-            saved = shelf.saved(job)
+            saved = keeper.saved(job)
             if saved is not None and saved.done:
                 progress(job, saved.t)
                 continue
-            courses.append(_Course(job, saved, place, experiment))
-            courses[-1].go_on()
-            turn(courses[-1])  # at once: what jobs have in common is made on the first one's way
-        while under_way := [course for course in courses if not course.done]:
-            for course in under_way:
-                turn(course)
+            running = _Running(Work.make(job, execution), saved, experiment)
+            under_way.append(running)
+            running.go_on()
+            turn(running)  # at once: what jobs have in common is made on the first one's way
+        while rest := [running for running in under_way if not running.done]:
+            for running in rest:
+                turn(running)
     except KeyboardInterrupt:
-        for course in courses:
-            shelf.store(course, now=True)
-        shelf.write()
+        for running in under_way:
+            keeper.store(running, now=True)
+        keeper.write()
         raise
-    shelf.write()
+    keeper.write()
 
 
-class _Course:
-    """A job under way: its book, and where it has gone since the last record."""
+class _Running:
+    """A job under way: its record, and where it has gone since."""
 
-    def __init__(
-        self, job: Job, saved: JobFile | None, place: Place, experiment: Experiment
-    ) -> None:
-        self.job, self._place = job, place
+    def __init__(self, work: Work, saved: JobFile | None, experiment: Experiment) -> None:
+        self.job, self._work = work.job, work
         self._steps, self._every = experiment.steps, experiment.record_every
-        self._aside = _stream(job)
+        self._aside = _stream(work.job)
         with self._aside():
-            self._book = Book.open(job, saved, place)
-        self._ahead = self._book.moment
+            self._record = Record.open(work, saved)
+        self._ahead = self._record.moment
 
     @property
     def done(self) -> bool:
         """Whether all steps are recorded."""
-        return self._book.moment.t >= self._steps
+        return self._record.moment.t >= self._steps
 
     def go_on(self) -> None:
         """Start on the way to the next record; a GPU does not keep anybody waiting for it."""
-        t = self._book.moment.t
+        t = self._record.moment.t
         stop = min(t - t % self._every + self._every, self._steps)
         if stop > t:
             with self._aside():
-                self._ahead = self._book.ahead(self.job, stop)
+                self._ahead = self._record.ahead(self._work, stop)
 
     def record(self, progress: Progress) -> None:
         """Wait until it is there, and record."""
-        if self._ahead.t > self._book.moment.t:
+        if self._ahead.t > self._record.moment.t:
             with self._aside():
-                self._book = self._book.recorded(self.job, self._ahead, self._place)
+                self._record = self._record.recorded(self._work, self._ahead)
             progress(self.job, self._ahead.t)
 
     def file(self) -> JobFile:
         """Return what to store."""
-        return self._book.file(done=self.done)
+        return self._record.file(self.job, done=self.done)
 
 
 def _stream(job: Job) -> Callable[[], AbstractContextManager[object]]:
     """Return where a job's orders to a GPU line up: not behind those of other jobs."""
-    if not _on_one_gpu(job):
+    if not _on_gpu(job):
         return nullcontext
     own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     own.wait_stream(torch.cuda.current_stream())
     return lambda: torch.cuda.stream(own)
 
 
-class _Shelf:
-    """The files of all jobs; nothing is written where another process does that."""
+class _Keeper:
+    """Keeps what jobs have done; nothing is written where another process does that."""
 
-    def __init__(self, folder: RunFolder, place: Place) -> None:
-        self._folder, self._place = folder, place
+    def __init__(self, store: Store, execution: Execution, seconds: float) -> None:
+        self._store, self._execution, self._seconds = store, execution, seconds
         self._files: dict[int, tuple[Labels, JobFile]] = {}
         self._last: dict[int, float] = {}  # when each was stored, or begun
         self._written = monotonic()  # when metrics.csv was
 
     def saved(self, job: Job) -> JobFile | None:
         """Return what a job left behind."""
-        saved = self._place.saved(self._folder, job)
+        saved = self._execution.saved(self._store, job)
         self._last[job.index] = monotonic()
         if saved is not None:
             self._files[job.index] = job.labels, saved
         return saved
 
-    def store(self, course: _Course, *, now: bool = False) -> None:
+    def store(self, running: _Running, *, now: bool = False) -> None:
         """Store where a job is, if it is time or it is done."""
-        job = course.job
-        due = monotonic() - self._last[job.index] > CHECKPOINT_SECONDS
-        if not self._place.writes or not (due or now or course.done):
+        job = running.job
+        due = monotonic() - self._last[job.index] > self._seconds
+        if not self._execution.writes or not (due or now or running.done):
             return
-        file = course.file()
-        self._folder.save_job(job.index, file)
+        file = running.file()
+        self._store.save_job(job.index, file)
         self._files[job.index] = job.labels, file
         self._last[job.index] = monotonic()
-        if monotonic() - self._written > CHECKPOINT_SECONDS:
+        if monotonic() - self._written > self._seconds:
             self.write()
 
     def write(self) -> None:
         """Write what is stored of all jobs into one table."""
-        if self._place.writes:
-            self._folder.write_metrics([self._files[k] for k in sorted(self._files)])
+        if self._execution.writes:
+            self._store.write_metrics([self._files[k] for k in sorted(self._files)])
             self._written = monotonic()

@@ -1,13 +1,14 @@
 """Experiments as TOML files: every key checked, every wrong one explained."""
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from digrad.base.errors import DigradError, FileFormatError, lookup, message
+from digrad.base.own_code import is_own
 from digrad.networks import Network, build
 
 
@@ -36,8 +37,8 @@ class NetworkSpec:
         """What figures call it."""
         return self.name or self.topology or Path(self.file).stem
 
-    def build(self) -> Network:
-        """Make the network.
+    def build(self, folders: Sequence[Path] = ()) -> Network:
+        """Make the network; files are sought in the given folders first, then here.
 
         Raises:
             ExperimentError: if it cannot be built, as when its file has moved.
@@ -46,15 +47,16 @@ class NetworkSpec:
             raise ExperimentError(f"networks.{self.label or '?'} needs either a topology or a file")
         try:
             return build(
-                self.topology or self.file,
+                self.topology or found(self.file, folders),
                 self.n or None,
-                push_file=self.push_file or None,
+                push_file=found(self.push_file, folders) or None,
                 params={key: _text(value) for key, value in self.params.items()},
                 seed=None if self.seed < 0 else self.seed,
                 weights=self.weights or None,
                 push_graph=self.push_graph,  # type: ignore[arg-type]  # looked up by name
                 largest_component=self.largest_component,
                 undirected=self.undirected,
+                folders=folders,
             )
         except DigradError as error:
             raise ExperimentError(f"networks.{self.label}: {error}") from error
@@ -102,6 +104,8 @@ class Experiment:
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
+    # Where the files that it names are sought before they are sought here; no key of a file.
+    folders: tuple[Path, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         checks = [
@@ -147,6 +151,13 @@ class Experiment:
         return [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
 
     @property
+    def own_names(self) -> tuple[str, ...]:
+        """The classes and functions of the user's own that it names, each once."""
+        names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [network.topology for network in self.networks]
+        return tuple(dict.fromkeys(name for name in names if is_own(name)))
+
+    @property
     def trials(self) -> int:
         """How many runs it consists of."""
         sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
@@ -171,7 +182,8 @@ def load_experiment(path: str | Path) -> Experiment:
         hint = "`digrad init` writes an example"
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
-        return parse_experiment(table)
+        # The copies that a run folder keeps of the user's own files are in its folder "code".
+        return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
     except DigradError as error:
         raise ExperimentError(f"{file}: {error}") from error
 
@@ -185,7 +197,15 @@ def parse_experiment(table: Mapping[str, Any]) -> Experiment:
 def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
+    del plain["folders"]
     return plain
+
+
+def found(file: str, folders: Sequence[Path]) -> str:
+    """Return where a file is: in one of the folders, or as it is written."""
+    if not file:
+        return file
+    return next((str(f / file) for f in folders if (f / file).is_file()), file)
 
 
 def arguments(
@@ -211,7 +231,7 @@ def arguments(
 def _read(cls: type, table: Any, where: str) -> Any:
     if not isinstance(table, Mapping):
         raise ExperimentError(f"{where} must be a table, got {table!r}")
-    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}
+    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
     values: dict[str, Any] = {}
     beside: dict[str, Any] = {}
     free = cls is KindSpec  # a kind's parameters stand beside it, not in a table of their own

@@ -2,11 +2,14 @@
 
     experiment.toml    the experiment as it was run, every default written out
     environment.json   versions and machine
+    networks/000.npz   each network, as it was
+    code/              copies of the user's own files that the experiment names
     metrics.csv        one row per trial and recorded step
     jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and,
-                       until it is done, the state to go on from
+                       until it is done, the state to go on from; then its answers
 
-Files are written next to their place and moved there. metrics.csv is derived from jobs/.
+Files are written next to their place and moved there, by one process at a time. metrics.csv is
+derived from jobs/. Every job file carries checksums of all that made it.
 """
 
 import csv
@@ -18,22 +21,26 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 
 from digrad import __version__
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, message
+from digrad.base.own_code import OwnCode
+from digrad.networks import Network
+from digrad.networks.files import load, save
+from digrad.runs.columns import COLUMNS
 from digrad.runs.experiment import Experiment, load_experiment, to_table
-from digrad.runs.metrics import METRICS
 
-COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *METRICS, "diverged_at")
 # What NumPy and zipfile raise on bytes that are not what was written.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
 Records = NDArray[np.float64]
+Labelled = tuple[Sequence[tuple[str, str, float, int]], "JobFile"]  # names of its trials, a job
 
 
 class RunFolderError(DigradError):
@@ -50,6 +57,45 @@ class JobFile:
     steps: NDArray[np.int64]
     diverged_at: NDArray[np.int64]  # per trial; -1: not
     state: dict[str, NDArray[Any]]  # the state's tensors by field; empty once done
+    answers: NDArray[Any] | None  # (trials, dim), once it is done
+    made_by: Mapping[str, str]  # checksums of all that it depends on
+
+
+class Store(Protocol):
+    """Where the jobs of a run are kept."""
+
+    def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
+        """What job k left behind; none if it has not begun.
+
+        One that was not made by what is given, if it is, is refused.
+        """
+        ...
+
+    def save_job(self, k: int, job: JobFile) -> None:
+        """Keep it."""
+        ...
+
+    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
+        """Put the records of all jobs into one table."""
+        ...
+
+
+class Memory:
+    """A run that is kept in memory; nothing is written."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, JobFile] = {}
+
+    def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
+        """Return it."""
+        return self.jobs.get(k)
+
+    def save_job(self, k: int, job: JobFile) -> None:
+        """Keep it."""
+        self.jobs[k] = job
+
+    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
+        """Pass over it."""
 
 
 @dataclass(frozen=True)
@@ -58,66 +104,99 @@ class RunFolder:
 
     path: Path
 
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run has begun here; no error either where no file can be."""
+        return os.path.exists(self.path / "experiment.toml")
+
     def check(self, experiment: Experiment, *, resume: bool) -> Experiment:
         """Check that the folder is free or, to resume, that it holds this very experiment.
 
         Returns the experiment to run: the stored one when resuming, so that settings that
         depend on the machine stay what they were.
         """
-        stored = self.path / "experiment.toml"
-        if not os.path.exists(stored):  # no error either where no file can be
+        if not self.holds_run:
             if resume:
                 hint = "start it without --resume"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
+            if os.path.exists(self._job_path(0)):
+                what = f"{self.path} holds jobs of a run, but not the experiment they belong to"
+                raise RunFolderError(message(what, hint="name another folder with --out"))
             return experiment
         if not resume:
             hint = "--resume goes on with it; --out names another folder"
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
-        before = load_experiment(stored)
+        before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
         return before
 
-    def begin(self, experiment: Experiment) -> None:
-        """Write down what is run and where, unless that is done."""
-        stored = self.path / "experiment.toml"
-        if not os.path.exists(stored):
-            machine = json.dumps(environment(), indent=1).encode()
-            write_whole(self.path / "environment.json", machine)
-            write_whole(stored, toml_text(to_table(experiment)).encode())
+    def begin(
+        self, experiment: Experiment, networks: Mapping[str, Network], code: Sequence[OwnCode] = ()
+    ) -> None:
+        """Write down what is run and where; the experiment last, for then a run has begun."""
+        if self.holds_run:
+            self._refuse_other_inputs(networks, code)
+            return
+        machine = json.dumps(environment(), indent=1).encode()
+        write_whole(self.path / "environment.json", machine)
+        (self.path / "networks").mkdir(exist_ok=True)
+        for k, net in enumerate(networks.values()):
+            save(net, self.network_path(k))
+        for name, own in _by_name(code).items():
+            write_whole(self.path / "code" / name, own.content())
+        stored = tomli_w.dumps(to_table(experiment)).encode()
+        write_whole(self.path / "experiment.toml", stored)
 
-    def job(self, k: int) -> JobFile | None:
+    def _refuse_other_inputs(
+        self, networks: Mapping[str, Network], code: Sequence[OwnCode]
+    ) -> None:
+        """Raise if a network or a file of the user's own is not what it was at the start."""
+        hint = "undo the change, or start a new run with --out"
+        for k, (label, net) in enumerate(networks.items()):
+            before = self.network(k)
+            if before is not None and before.digest() != net.digest():
+                what = f"the network {label} has changed since the run in {self.path} began"
+                raise RunFolderError(message(what, hint=hint))
+        for name, own in _by_name(code).items():
+            kept = self.path / "code" / name
+            if not kept.is_file() or kept.read_bytes() != own.content():
+                what = f"{own.path} has changed since the run in {self.path} began"
+                raise RunFolderError(message(what, hint=f"{hint}; {kept} is as it was"))
+
+    def network_path(self, k: int) -> Path:
+        """Return where the k-th network is kept."""
+        return self.path / "networks" / f"{k:03d}.npz"
+
+    def network(self, k: int) -> Network | None:
+        """Return the k-th network as it was run; none in a folder without it."""
+        path = self.network_path(k)
+        if not path.is_file():
+            return None
+        found = load(path)
+        return found if isinstance(found, Network) else None
+
+    def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
         """Return what a job left behind; none if it has not begun."""
         path = self._job_path(k)
         if not path.exists():
             return None
         try:
-            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as data:
-                state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
-                done, t = bool(data["done"]), int(data["t"])
-                return JobFile(t, done, data["records"], data["steps"], data["diverged_at"], state)
+            job = _unpacked(path)
         except DAMAGE as error:
             hint = f"delete {path} to run that job again"
             raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
+        if made_by is not None:
+            _refuse_other_making(path, job.made_by, made_by)
+        return job
 
     def save_job(self, k: int, job: JobFile) -> None:
-        """Store a job, whole or not at all."""
-        out = BytesIO()
-        state = {f"state_{name}": array for name, array in job.state.items()}
-        np.savez(
-            out,
-            t=job.t,
-            done=job.done,
-            records=job.records,
-            steps=job.steps,
-            diverged_at=job.diverged_at,
-            fields=np.array(list(job.state), dtype=np.str_),
-            **state,  # type: ignore[arg-type]  # numpy types savez's own keyword as bool
-        )
-        write_whole(self._job_path(k), out.getvalue())
+        """Store a job, whole or not at all; nothing where the run has been taken away."""
+        if not self.holds_run:
+            what = f"{self.path} was removed or emptied while its run was going on"
+            raise RunFolderError(message(what, hint="run it again, and leave the folder be"))
+        write_whole(self._job_path(k), _packed(job))
 
-    def write_metrics(
-        self, jobs: Sequence[tuple[Sequence[tuple[str, str, float, int]], JobFile]]
-    ) -> None:
+    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
         """Write metrics.csv: per job the (network, algorithm, step size, seed) of its trials."""
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
@@ -136,6 +215,54 @@ class RunFolder:
         return self.path / "jobs" / f"{k:03d}.npz"
 
 
+def _packed(job: JobFile) -> bytes:
+    out = BytesIO()
+    arrays = {f"state_{name}": array for name, array in job.state.items()}
+    if job.answers is not None:
+        arrays["answers"] = job.answers
+    np.savez(
+        out,
+        t=job.t,
+        done=job.done,
+        records=job.records,
+        steps=job.steps,
+        diverged_at=job.diverged_at,
+        fields=np.array(list(job.state), dtype=np.str_),
+        made_by=json.dumps(dict(job.made_by)),
+        **arrays,  # type: ignore[arg-type]  # numpy types savez's own keyword as bool
+    )
+    return out.getvalue()
+
+
+def _unpacked(path: Path) -> JobFile:
+    with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as data:
+        state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
+        answers = data.get("answers")
+        made_by = json.loads(str(data["made_by"])) if "made_by" in data else {}
+        head = int(data["t"]), bool(data["done"]), data["records"], data["steps"]
+        return JobFile(*head, data["diverged_at"], state, answers, made_by)
+
+
+def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, str]) -> None:
+    for part in {**was, **now}:
+        if was.get(part) != now.get(part):
+            what = f"{path} does not belong to this run: its {part} is another"
+            hint = f"delete {path} to run that job again, or start a new run with --out"
+            raise RunFolderError(message(what, hint=hint))
+
+
+def _by_name(code: Sequence[OwnCode]) -> dict[str, OwnCode]:
+    """Return the user's own files by the names under which they are kept."""
+    found: dict[str, OwnCode] = {}
+    for own in code:
+        if own.path is not None:
+            other = found.setdefault(own.path.name, own)
+            if other.path != own.path:
+                what = f"two files of your own are called {own.path.name}"
+                raise RunFolderError(message(what, hint="rename one, or put both into one file"))
+    return found
+
+
 def environment() -> dict[str, str]:
     """Return the versions and the machine, for the record."""
     names = ("torch", "numpy", "scipy")
@@ -148,46 +275,6 @@ def environment() -> dict[str, str]:
             "processor": platform.machine(),
         }
     )
-
-
-def toml_text(table: Mapping[str, Any], prefix: str = "") -> str:
-    """Write nested tables as TOML: values first, then tables and arrays of tables."""
-    lines, later = [], []
-    for key, value in table.items():
-        name = f"{prefix}{_key(key)}"
-        if isinstance(value, Mapping) and value:
-            later.append(f"\n[{name}]\n{toml_text(value, name + '.')}")
-        elif isinstance(value, list | tuple) and value and _all_tables(value):
-            later += [f"\n[[{name}]]\n{toml_text(item, name + '.')}" for item in value]
-        else:
-            lines.append(f"{_key(key)} = {_toml_value(value)}")
-    return "\n".join(lines) + ("\n" if lines else "") + "".join(later)
-
-
-def _key(key: str) -> str:
-    plain = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if plain else _quoted(key)
-
-
-def _quoted(text: str) -> str:
-    """Escape as JSON does, which TOML reads, but for the character that JSON leaves bare."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _all_tables(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_key(k)} = {_toml_value(v)}' for k, v in value.items())}}}"
-    if isinstance(value, str):
-        return _quoted(value)
-    return repr(value)
 
 
 def _cell(x: float) -> str:

@@ -11,24 +11,11 @@ from digrad.algorithms.contract import Algorithm, Needs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
 from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
+from digrad.runs.columns import VALUES
 from digrad.runs.recursion import Moment
 from digrad.theory.eigenvectors import perron
 
 EXACT = torch.float64
-METRICS = (
-    "loss",
-    "gradient_norm",
-    "gap",
-    "consensus",
-    "tracking",
-    "accuracy",
-    "test_loss",
-    "test_accuracy",
-    "worst_accuracy",
-    "mean_accuracy",
-    "messages",
-    "bytes",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,40 +49,43 @@ class Gauge:
         problem: Problem,
         net: Network,
         metrics: Sequence[str] = (),
+        message_dtype: torch.dtype | None = None,
     ) -> "Gauge":
         """Prepare to measure one algorithm on one network.
 
         ``metrics`` names what is read at the answer and of the nodes; none takes what the
-        problem thinks worth its cost. What the state shows is always read.
+        problem thinks worth its cost. What the state shows is always read. Vectors travel as
+        ``message_dtype``, if it is given; single numbers never do.
         """
         for name in metrics:
-            lookup(dict.fromkeys(METRICS), name, "metric")
+            lookup(dict.fromkeys(VALUES), name, "metric")
         start, vectors = problem.start(), perron(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
         root = torch.as_tensor(vectors.pi_R).to(start)
         pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
         traffic = algorithm.traffic
         messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
-        numbers = messages * problem.dim + traffic.push_scalars * pushes
+        size = start.element_size()
+        rounded = message_dtype is not None and problem.dim > 1
+        each = message_dtype.itemsize if rounded and message_dtype else size
         return cls(
             algorithm,
             problem,
             root if algorithm.root_weighted else uniform,
             torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
             messages,
-            numbers * start.element_size(),
+            messages * problem.dim * each + traffic.push_scalars * pushes * size,
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
-            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else METRICS)),
+            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else VALUES)),
         )
 
     @torch.no_grad()
     def read(self, moment: Moment) -> dict[str, Tensor]:
         """Return every metric, one number per trial; NaN where a metric has no meaning."""
-        state = moment.state
-        xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.center(state))
+        state, xhat = moment.state, self.answer(moment)
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
-        found = dict.fromkeys(METRICS, none) | self._at(xhat, x)
+        found = dict.fromkeys(VALUES, none) | self._at(xhat, x)
         counted = {"messages": self.messages_per_step, "bytes": self.bytes_per_step}
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
@@ -103,6 +93,11 @@ class Gauge:
             # In double precision: single counts exactly only to 16 million.
             **{k: torch.full_like(none, moment.t * v, dtype=EXACT) for k, v in counted.items()},
         }
+
+    def answer(self, moment: Moment) -> Tensor:
+        """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
+        rows = self.algorithm.center(moment.state)
+        return torch.einsum("n,...nd->...d", self.answer_weights, rows)
 
     def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""

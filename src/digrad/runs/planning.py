@@ -1,24 +1,33 @@
-"""From an experiment to jobs: every object built, every combination checked before step 0."""
+"""From an experiment to jobs: every object made, every combination checked before step 0."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from itertools import product
 from typing import Any
 
 import torch
 
-from digrad.algorithms import ALGORITHMS
+from digrad import __version__
+from digrad.algorithms import ALGORITHMS, Algorithm
 from digrad.algorithms.needs import check
-from digrad.base.errors import DigradError, lookup, message
-from digrad.engines.simulator import Simulator
+from digrad.base.digests import arrays_digest, text_digest
+from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.own_code import OwnCode, is_own
+from digrad.engines.simulator import is_sparse
 from digrad.networks import Network
 from digrad.problems import PROBLEMS
-from digrad.problems.base import Compiled, Problem
-from digrad.runs.experiment import AlgorithmSpec, Experiment, ExperimentError, arguments
+from digrad.problems.base import Compiled, Identified, Problem
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    ExperimentError,
+    arguments,
+    to_table,
+)
 from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Recursion, Trials
-from digrad.runs.schedules import SCHEDULES
+from digrad.runs.recursion import Pace, Trials
+from digrad.runs.schedules import SCHEDULES, Schedule
 from digrad.theory import Setting, constants, gamma_theorem, perron
 
 Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
@@ -26,6 +35,17 @@ Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
+GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Objects that stand for names of an experiment, by their labels."""
+
+    problem: Problem | None = None
+    networks: Mapping[str, Network] = field(default_factory=dict)
+    algorithms: Mapping[str, Algorithm[Any]] = field(default_factory=dict)
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +56,19 @@ class Job:
     network: str
     algorithm: str
     net: Network
+    method: Algorithm[Any]
+    problem: Problem
     trials: Trials  # with the step sizes as the user gave them
-    recursion: Recursion
+    scale: float  # what those are multiplied by
+    schedule: Schedule
+    pace: Pace
     gauge: Gauge
+    made_by: Mapping[str, str]  # checksums of all that its results depend on
+
+    @property
+    def scaled(self) -> Trials:
+        """The trials with the step sizes that the method is given."""
+        return Trials(self.trials.seeds, [size * self.scale for size in self.trials.step_sizes])
 
     @property
     def labels(self) -> Labels:
@@ -53,45 +83,61 @@ class Plan:
 
     experiment: Experiment
     jobs: list[Job]
+    networks: Mapping[str, Network]
+    code: Sequence[OwnCode]  # the user's own, as it was loaded
 
     @property
-    def total(self) -> int:
-        """Trial-steps to do."""
-        return sum(len(job.trials) for job in self.jobs) * self.experiment.steps
+    def problem(self) -> Problem:
+        """What all jobs minimise."""
+        return self.jobs[0].problem
 
 
-def plan(experiment: Experiment, device: str = "cpu") -> Plan:
-    """Build networks, problem and algorithms; refuse impossible combinations before step 0."""
-    target, dtype = _device(device), getattr(torch, experiment.dtype)
-    networks = [(spec, spec.build()) for spec in experiment.networks]
-    sizes = {net.n for _, net in networks}
-    if len(sizes) > 1:
-        found = ", ".join(f"{spec.label}: {net.n}" for spec, net in networks)
-        raise ExperimentError(
-            message(
-                f"all networks need the same number of nodes, got {found}",
-                hint="set n, or run them as two experiments",
-            )
-        )
-    problem = _problem(experiment, sizes.pop(), target, dtype)
-    schedule = _schedule(experiment)
+def plan(
+    experiment: Experiment,
+    device: str = "cpu",
+    *,
+    given: Given | None = None,
+    message_dtype: torch.dtype | None = None,
+) -> Plan:
+    """Make networks, problem and algorithms; refuse impossible combinations before step 0.
+
+    Classes of the user's own that the experiment names are loaded, so their files are run.
+    """
+    given = given or Given()
+    target, dtype = usable_device(device), getattr(torch, experiment.dtype)
+    code = own_code(experiment)
+    networks = _networks(experiment, given)
+    nodes = next(iter(networks.values())).n
+    problem = given.problem or _problem(experiment, nodes, target, dtype)
+    schedule = given.schedule or _schedule(experiment)
+    made_by = {
+        "digrad": __version__,
+        "experiment": text_digest(to_table(experiment)),
+        "problem": _identity(problem),
+        **{f"code {own.reference}": own.digest for own in code},
+    }
     jobs: list[Job] = []
-    for (net_spec, net), spec in product(networks, experiment.algorithms):
-        algorithm = _made(ALGORITHMS, spec.algorithm, spec.params, f"algorithms.{spec.label}")
+    for (name, net), spec in product(networks.items(), experiment.algorithms):
+        method = given.algorithms.get(spec.label) or _method(experiment, spec)
         try:
-            check(algorithm, net)
+            check(method, net)
         except DigradError as error:
-            raise ExperimentError(f"{spec.label} on {net_spec.label}: {error}") from error
-        engine = Simulator(net, device=target, dtype=dtype)
-        gauge = Gauge.make(algorithm, problem, net, experiment.metrics)
-        scale = _scale(experiment, algorithm, net)
-        for trials in _parts(experiment, spec, algorithm, problem):
-            scaled = Trials(trials.seeds, [size * scale for size in trials.step_sizes])
-            pace = _pace(experiment, engine, problem, len(trials))
-            recursion = Recursion(algorithm, engine, problem, scaled, schedule, *pace)
-            labels = net_spec.label, spec.label
-            jobs.append(Job(len(jobs), *labels, net, trials, recursion, gauge))
-    return Plan(experiment, jobs)
+            raise ExperimentError(f"{spec.label} on {name}: {error}") from error
+        gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype)
+        scale = _scale(experiment, method, net)
+        content = {"network": net.digest()}
+        for trials in _parts(experiment, spec, method, problem):
+            pace = _pace(experiment, net, problem, len(trials))
+            work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
+            label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
+            jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}))
+    return Plan(experiment, jobs, networks, code)
+
+
+def own_code(experiment: Experiment) -> list[OwnCode]:
+    """Find the user's own classes that an experiment names; nothing is run."""
+    found = {name: OwnCode.find(name, experiment.folders) for name in experiment.own_names}
+    return list(found.values())
 
 
 def resolved(experiment: Experiment) -> Experiment:
@@ -107,66 +153,120 @@ def resolved(experiment: Experiment) -> Experiment:
         return defaults | params
 
     problem, schedule = experiment.problem, experiment.schedule
-    make = lookup(PROBLEMS, problem.kind, "problem.kind")
-    problem = replace(problem, params=full(make, problem.params, ("nodes", "device", "dtype")))
+    if problem.kind not in NOT_BY_NAME:
+        make = _named(PROBLEMS, problem.kind, "problem.kind", experiment)
+        problem = replace(problem, params=full(make, problem.params, GIVEN))
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
         schedule = replace(schedule, params=params)
     algorithms = tuple(
-        replace(a, params=full(lookup(ALGORITHMS, a.algorithm, "algorithm"), a.params, ()))
+        a
+        if a.algorithm in NOT_BY_NAME
+        else replace(
+            a, params=full(_named(ALGORITHMS, a.algorithm, "algorithm", experiment), a.params, ())
+        )
         for a in experiment.algorithms
     )
     return replace(experiment, problem=problem, schedule=schedule, algorithms=algorithms)
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """Return a device, or say why it cannot be used."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         hint = "use --device cpu"
-        raise ExperimentError(
-            message(f"device {name!r} cannot be used: {error}", hint=hint)
-        ) from error
+        what = f"device {name!r} cannot be used: {error}"
+        raise ParameterError(message(what, hint=hint)) from error
     return device
+
+
+NOT_BY_NAME = ("given",)  # an object that was handed over in Python
+
+
+def _named(table: Mapping[str, Any], name: str, what: str, experiment: Experiment) -> Any:
+    """Return what a name stands for: in a table, or in a file of the user's own."""
+    if name in NOT_BY_NAME:
+        what = f"the {what} of this run was an object in Python: no file can bring it back"
+        hint = "go on with it from Python: dg.simulate(..., out=FOLDER, resume=True)"
+        raise ExperimentError(message(what, hint=hint))
+    if is_own(name):
+        return OwnCode.find(name, experiment.folders).load()
+    return lookup(table, name, what)
+
+
+def _networks(experiment: Experiment, given: Given) -> dict[str, Network]:
+    networks = {
+        spec.label: given.networks.get(spec.label) or spec.build(experiment.folders)
+        for spec in experiment.networks
+    }
+    if len({net.n for net in networks.values()}) > 1:
+        found = ", ".join(f"{name}: {net.n}" for name, net in networks.items())
+        raise ExperimentError(
+            message(
+                f"all networks need the same number of nodes, got {found}",
+                hint="set n, or run them as two experiments",
+            )
+        )
+    return networks
+
+
+def _identity(problem: Problem) -> str:
+    if isinstance(problem, Identified):
+        return problem.digest()
+    return arrays_digest(problem.start().cpu().numpy())
 
 
 def _problem(
     experiment: Experiment, nodes: int, device: torch.device, dtype: torch.dtype
 ) -> Problem:
     spec = experiment.problem
-    make = lookup(PROBLEMS, spec.kind, "problem.kind")
-    given = arguments(make, spec.params, "problem", ("nodes", "device", "dtype"))
+    make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
+    given = arguments(make, spec.params, "problem", GIVEN)
+    told = {"nodes": nodes, "device": device, "dtype": dtype}
+    takes = signature(make).parameters  # a class of the user's own need not take all of them
     try:
-        problem: Problem = make(nodes, **given, device=device, dtype=dtype)
+        problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:
         raise ExperimentError(f"problem: {error}") from error
+    if not isinstance(problem, Problem):
+        what = f"{spec.kind} makes a {type(problem).__name__}, which is not a problem"
+        hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
+        raise ExperimentError(message(what, hint=hint))
     return problem
 
 
-def _made(table: dict[str, Any], kind: str, params: dict[str, Any], where: str) -> Any:
-    make = lookup(table, kind, where.split(".")[0].removesuffix("s"))
+def _method(experiment: Experiment, spec: AlgorithmSpec) -> Algorithm[Any]:
+    make = _named(ALGORITHMS, spec.algorithm, "algorithm", experiment)
+    method: Algorithm[Any] = _made(make, spec.params, f"algorithms.{spec.label}")
+    return method
+
+
+def _made(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
     try:
         return make(**arguments(make, params, where, ()))
     except DigradError as error:
         raise ExperimentError(f"{where}: {error}") from error
 
 
-def _schedule(experiment: Experiment) -> Any:
+def _schedule(experiment: Experiment) -> Schedule:
     spec = experiment.schedule
     if spec.kind == "theorem":  # a constant step whose size _scale() takes from the theory
         return SCHEDULES["constant"]()
-    known: dict[str, Any] = SCHEDULES | {"theorem": Setting}
+    known: dict[str, Callable[..., Any]] = {**SCHEDULES, "theorem": Setting}
+    make = lookup(known, spec.kind, "schedule")
     nested = spec.params.get("then")
     if spec.kind != "warmup" or not isinstance(nested, dict):
-        return _made(known, spec.kind, spec.params, "schedule")
+        return _made(make, spec.params, "schedule")  # type: ignore[no-any-return]
     inner = dict(nested)
-    then = _made(SCHEDULES, inner.pop("kind", "constant"), inner, "schedule.then")
+    kind = lookup(SCHEDULES, inner.pop("kind", "constant"), "schedule.then")
+    then = _made(kind, inner, "schedule.then")
     own = {key: value for key, value in spec.params.items() if key != "then"}
-    return replace(_made(known, spec.kind, own, "schedule"), then=then)
+    return replace(_made(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
 
 
-def _scale(experiment: Experiment, algorithm: Any, net: Network) -> float:
+def _scale(experiment: Experiment, method: Algorithm[Any], net: Network) -> float:
     """Return what a user's step is multiplied by.
 
     1/(nπ) for methods that move by nπ times the gradient. Under the theorem's schedule the
@@ -178,41 +278,46 @@ def _scale(experiment: Experiment, algorithm: Any, net: Network) -> float:
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
-    if algorithm.moves_by_n_pi and (experiment.scale_by_n_pi or by_theorem):
+    if method.moves_by_n_pi and (experiment.scale_by_n_pi or by_theorem):
         return theorem / n_pi
     return theorem
 
 
 def _parts(
-    experiment: Experiment, spec: AlgorithmSpec, algorithm: Any, problem: Problem
+    experiment: Experiment, spec: AlgorithmSpec, method: Algorithm[Any], problem: Problem
 ) -> Iterator[Trials]:
     """Cut the sweep into as few pieces as memory allows."""
     pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
-    each = problem.nodes * problem.dim * problem.start().element_size() * (algorithm.memory + 6)
+    each = problem.nodes * problem.dim * problem.start().element_size() * (method.memory + 6)
     at_once = experiment.trials_at_once or max(1, MEMORY // each)
     for k in range(0, len(pairs), at_once):
         part = pairs[k : k + at_once]
         yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _pace(
-    experiment: Experiment, engine: Simulator, problem: Problem, trials: int
-) -> tuple[bool, bool]:
+def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
-    if experiment.compile == "always" and engine.is_sparse:
+    sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
+    several: Any = "recorded" if on_gpu else "fused"
+    if experiment.compile == "always" and sparse:
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
-    if experiment.compile != "auto" or engine.is_sparse:
-        return (experiment.compile == "always",) * 2
+    if experiment.compile == "always":
+        return Pace(several, "compiled")
+    if experiment.compile == "never" or sparse:
+        return Pace()
     compiles, steps = isinstance(problem, Compiled), experiment.steps
-    if problem.start().is_cuda:
+    if on_gpu:
         # A recording takes a second and saves more of them in a thousand steps, of a module
         # in a hundred.
         jobs = len(experiment.networks) * len(experiment.algorithms)
         saved = jobs * steps * (9e-5 + 2e-7 * trials * problem.nodes)
-        return steps > (100 if compiles else 1000), compiles and saved > MODULE_SECONDS
+        return Pace(
+            several if steps > (100 if compiles else 1000) else "single",
+            "compiled" if compiles and saved > MODULE_SECONDS else "plain",
+        )
     if compiles:  # a module is traced, which takes a second or two, and not fused
-        return False, steps > 3000
+        return Pace("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
-    return saved > COMPILE_SECONDS, False
+    return Pace(several if saved > COMPILE_SECONDS else "single")

@@ -1,7 +1,7 @@
-"""The ranks of a process group as one run: they decide together, and rank 0 keeps the book."""
+"""The ranks of a process group as one run: they decide together, and rank 0 keeps the record."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -17,21 +17,21 @@ from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import meet
-from digrad.runs.folder import JobFile, RunFolder
+from digrad.runs.execution import Numbers
+from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
-from digrad.runs.record import Numbers
-from digrad.runs.recursion import Moment
+from digrad.runs.recursion import Moment, Recursion
 from digrad.runs.scalars import Scalars
 
 T = TypeVar("T")
-_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # councils, per process group
+_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # coordinators, per process group
 
 
 class SharedError(DigradError):
     """What went wrong on another rank; all of them know it, so one of them may say it."""
 
 
-class Council:
+class Coordinator:
     """Decisions that all ranks take together, by short texts in the process group's store.
 
     Args:
@@ -53,13 +53,13 @@ class Council:
         self.first = self.rank == 0
         self._timeout, self._rounds = timeout, 0
         base = dist.distributed_c10d._get_default_store()
-        self._store = PrefixStore(f"digrad/council/{number}", base)
+        self._store = PrefixStore(f"digrad/together/{number}", base)
 
     def told(self, work: Callable[[], Any]) -> Any:
         """Do something on rank 0 only; every rank gets what came of it, as JSON gives it back."""
         return json.loads(self._settled(lambda: json.dumps(work()) if self.first else "null")[0])
 
-    def together(self, work: Callable[[], T]) -> T:
+    def everybody(self, work: Callable[[], T]) -> T:
         """Do something on every rank; if it fails on one, it fails on all."""
         made: list[T] = []
 
@@ -90,25 +90,37 @@ class Council:
         raise SharedError(text if failed[0] == 0 else f"rank {failed[0]}: {text}")
 
 
-class Ranks:
-    """Some nodes here, the others on other ranks; see ``digrad.runs.record.Place``."""
+class Distributed:
+    """Some nodes here, the others on other ranks; see ``digrad.runs.execution.Execution``."""
 
-    def __init__(self, council: Council, scalars: Scalars | None = None) -> None:
-        self.writes = council.first
-        self._council, self._scalars = council, scalars
+    side_by_side: int | None = 1  # all ranks take up the same job
 
-    def saved(self, folder: RunFolder, job: Job) -> JobFile | None:
+    def __init__(
+        self,
+        together: Coordinator,
+        engines: Mapping[str, Processes],
+        scalars: Scalars | None = None,
+    ) -> None:
+        self.writes = together.first
+        self._together, self._engines, self._scalars = together, engines, scalars
+
+    def recursion(self, job: Job) -> Recursion:
+        """Return the job on its processes; steps that wait for others cannot be fused."""
+        engine = self._engines[job.network]
+        return Recursion(job.method, engine, job.problem, job.scaled, job.schedule)
+
+    def saved(self, store: Store, job: Job) -> JobFile | None:
         """Read it on rank 0, and hand its state to all."""
         found: list[JobFile | None] = []
 
         def look() -> dict[str, Any] | None:
-            found.append(folder.job(job.index))
+            found.append(store.job(job.index, job.made_by))
             return None if found[0] is None else _header(found[0])
 
-        said = self._council.told(look)
+        said = self._together.told(look)
         if said is None:
             return None
-        kind = torch.empty(0, dtype=job.recursion.problem.start().dtype).numpy().dtype
+        kind = torch.empty(0, dtype=job.problem.start().dtype).numpy().dtype
         state = found[0].state if found and found[0] else {}
         arrays = {
             name: _broadcast(state.get(name), shape, kind) for name, shape in said["state"].items()
@@ -117,37 +129,36 @@ class Ranks:
             return found[0]
         none = np.empty(0)
         ends = np.array(said["diverged_at"], dtype=np.int64)
-        return JobFile(said["t"], said["done"], none, none.astype(np.int64), ends, arrays)
+        steps = none.astype(np.int64)
+        return JobFile(said["t"], said["done"], none, steps, ends, arrays, None, job.made_by)
 
-    def own(self, job: Job, whole: Moment) -> Moment:
+    def own(self, work: Recursion, whole: Moment) -> Moment:
         """Cut out this rank's rows, laid out as a step leaves them."""
-        rows = job.recursion.engine.rows
+        rows = work.engine.rows
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
-    def whole(self, job: Job, own: Moment) -> Moment:
+    def whole(self, work: Recursion, own: Moment) -> Moment:
         """Collect the rows of all ranks."""
         if self._scalars is not None:
-            self._scalars.arrived(job.recursion.engine)
-        whole = _each(own, _engine(job).gather)
+            self._scalars.arrived(work.engine)
+        whole = _each(own, _processes(work).gather)
         return whole if self.writes else own
 
-    def everywhere(self, job: Job, holds: Tensor) -> Tensor:
+    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
         """Ask all ranks."""
-        x = job.recursion.problem.start()
-        nodes = len(job.recursion.engine.nodes)
+        x, nodes = work.problem.start(), len(work.engine.nodes)
         votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
-        return _engine(job).gather(votes).bool().flatten(1).all(dim=1)
+        return _processes(work).gather(votes).bool().flatten(1).all(dim=1)
 
-    def noted(self, job: Job, t: int, numbers: Numbers) -> None:
+    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
         """Write scalars, if that is wanted."""
         if self._scalars is not None:
-            self._scalars.write(job.labels, job.recursion.engine, t, numbers)
+            self._scalars.write(job.labels, work.engine, t, numbers)
 
 
-def _engine(job: Job) -> Processes:
-    engine = job.recursion.engine
-    assert isinstance(engine, Processes)
-    return engine
+def _processes(work: Recursion) -> Processes:
+    assert isinstance(work.engine, Processes)
+    return work.engine
 
 
 def _each(moment: Moment, change: Callable[[Tensor], Tensor]) -> Moment:

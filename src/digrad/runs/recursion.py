@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,16 +51,29 @@ class Trials:
         return len(self.seeds)
 
 
+class Pace(NamedTuple):
+    """How steps are taken; results differ by rounding at most.
+
+    Args:
+        steps: ``single``: one after the other; ``fused``: eight as one compiled graph, which
+            pays from about 10⁵ steps on; ``recorded``: eight replayed as one CUDA graph.
+        gradient: ``compiled`` uses the problem's own compiled one, where it brings one.
+    """
+
+    steps: Literal["single", "fused", "recorded"] = "single"
+    gradient: Literal["plain", "compiled"] = "plain"
+
+
+EAGER = Pace()
+
+
 @dataclass(frozen=True, eq=False)
 class Recursion:
     """One algorithm on one problem over one engine, for several trials at once.
 
     Args:
         schedule: from the step's number to a factor of the step size.
-        blocks: take several steps at once: on a GPU recorded and replayed, elsewhere fused
-            into one compiled graph, which pays from about 10⁵ steps on.
-        compiled: use the problem's own compiled gradient, if it brings one; elsewhere than on a
-            GPU its steps are not fused then.
+        pace: how steps are taken.
     """
 
     algorithm: Algorithm[Any]
@@ -68,11 +81,13 @@ class Recursion:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
-    blocks: bool = False
-    compiled: bool = False
+    pace: Pace = EAGER
 
     def __post_init__(self) -> None:
-        """Refuse a problem for another number of nodes."""
+        """Refuse a problem for another number of nodes, and recordings of what is on no GPU."""
+        if self.pace.steps == "recorded" and not self.engine.nodes.is_cuda:
+            hint = "take fused or single steps there"
+            raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))
         if self.engine.n != self.problem.nodes:
             raise ParameterError(
                 message(
@@ -106,6 +121,17 @@ class Recursion:
             state = _cloned(state)  # as a recording goes on writing into its own
         return Moment(stop, state)
 
+    @torch.no_grad()
+    def walk(self, moment: Moment, stop: int) -> Iterator[Moment]:
+        """Yield where a run is after every single step until ``stop`` of them are done."""
+        state = moment.state
+        for steps in self._stretches(moment.t, stop):
+            samples = self._samples(steps)
+            lrs = self._step_sizes(steps, samples.device)
+            for k, t in enumerate(steps):
+                state = self._step(state, samples[k], lrs[k])
+                yield Moment(t + 1, state)
+
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
         ahead = CHUNK_NUMBERS * (ON_A_GPU if self.engine.nodes.is_cuda else 1)
@@ -129,7 +155,7 @@ class Recursion:
         t = steps.start
         while t < steps.stop:
             whole = t % MOST_UNROLLED == 0 and t + MOST_UNROLLED <= steps.stop
-            end = t + MOST_UNROLLED if self.blocks and whole and t > 0 else t + 1
+            end = t + MOST_UNROLLED if self.pace.steps != "single" and whole and t > 0 else t + 1
             yield range(t, end)
             t = end
 
@@ -137,6 +163,8 @@ class Recursion:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
         each = self.algorithm.samples
         drawn = self.problem.sample(self._sampler, range(steps.start * each, steps.stop * each))
+        if self._places is not None:
+            drawn = drawn.index_select(1, self._places)
         # Contiguous, so that a block has the same strides wherever its stretch was cut, and
         # the compiler sees one kind of input.
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
@@ -160,13 +188,13 @@ class Recursion:
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
-        if self.compiled and isinstance(self.problem, Compiled):
+        if self.pace.gradient == "compiled" and isinstance(self.problem, Compiled):
             return self.problem.compiled_gradient
         return self.problem.gradient
 
     def _take(self, part: range) -> Callable[[Any, Tensor, Tensor], Any]:
         """Return what takes these steps together."""
-        if self.blocks and self.engine.nodes.is_cuda and part.start > 0:
+        if self.pace.steps == "recorded" and part.start > 0:
             return self._recordings.setdefault(len(part), _Recording(self._block))
         return self._block if len(part) == 1 else self._fused
 
@@ -188,8 +216,21 @@ class Recursion:
 
     @cached_property
     def _sampler(self) -> Sampler:
+        """Draws once for every seed: trials that share one see the same samples."""
         nodes = self.engine.nodes
-        return Sampler(torch.tensor(self.trials.seeds, device=nodes.device), nodes)
+        return Sampler(torch.tensor(self._seeds, device=nodes.device), nodes)
+
+    @cached_property
+    def _seeds(self) -> list[int]:
+        return list(dict.fromkeys(self.trials.seeds))
+
+    @cached_property
+    def _places(self) -> Tensor | None:
+        """The place of each trial's seed among those drawn; none where they are the same."""
+        if self._seeds == list(self.trials.seeds):
+            return None
+        places = [self._seeds.index(seed) for seed in self.trials.seeds]
+        return torch.tensor(places, device=self.engine.nodes.device)
 
     def _step_sizes(self, steps: range, device: torch.device) -> Tensor:
         start = self.problem.start()

@@ -14,14 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message
+from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-TESTED = ("test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy")  # older runs lack them
-METRICS = ("gradient_norm", "loss", "gap", "consensus", "tracking", "accuracy", *TESTED)
-GROWING = tuple(name for name in METRICS if name.endswith("accuracy"))  # larger is better
-VALUES = (*METRICS, "messages", "bytes")
 CHUNK = 2_000  # rows held as text at a time: more do not fit into the cache
 STOPPED = "run it again: it may have been stopped while it was writing"
 
@@ -66,7 +63,7 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Results:
     """The recorded metrics of many trials: a row per trial and recorded step, in this order."""
 
     trials: tuple[Trial, ...]
@@ -81,7 +78,7 @@ class Trace:
         return len(reached | ended)
 
     @classmethod
-    def read(cls, *folders: str | Path) -> "Trace":
+    def read(cls, *folders: str | Path) -> "Results":
         """Read run folders; a run is called by the ``name`` in its ``experiment.toml``.
 
         Runs that share a name are called by their folders instead.
@@ -113,7 +110,7 @@ class Trace:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were recorded at least once."""
-        return tuple(name for name in METRICS if not np.isnan(self.columns[name]).all())
+        return tuple(name for name in BY_INTEREST if not np.isnan(self.columns[name]).all())
 
     def curves(self, metric: str) -> dict[Key, Curve]:
         """Return a curve for each key that has values of a metric, of messages or of bytes.
@@ -142,7 +139,7 @@ class Trace:
         keys, seeds, diverged_at = zip(*(self.trials[k] for k in group), strict=True)
         return Curve(keys[0], seeds, diverged_at, steps, values)
 
-    def select(self, **wanted: str | float | Iterable[str | float]) -> "Trace":
+    def select(self, **wanted: str | float | Iterable[str | float]) -> "Results":
         """Keep the trials that have one value or another in fields of their key.
 
         As in ``trace.select(network="ring", step_size=[0.1, 0.05])``.
@@ -159,7 +156,7 @@ class Trace:
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
-        return Trace(trials, place[self.trial[rows]], self.step[rows], columns)
+        return Results(trials, place[self.trial[rows]], self.step[rows], columns)
 
 
 def _folder(folder: str | Path) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 
 from digrad.base.errors import ParameterError, message
 from digrad.optim.scalars import Writer
-from digrad.runs.metrics import METRICS
-from digrad.runs.record import Numbers
+from digrad.runs.columns import VALUES
+from digrad.runs.execution import Numbers
 
 
 class Scalars:
@@ -43,7 +43,7 @@ class Scalars:
         times = self._times(t)
         for label, row in zip(labels, numbers.tolist(), strict=True):
             writer = self._writer(label)
-            for tag, value in (*zip(METRICS, row, strict=True), *times.items()):
+            for tag, value in (*zip(VALUES, row, strict=True), *times.items()):
                 if value == value:  # what has no meaning for a problem is not a number
                     writer.add_scalar(tag, value, t)
             writer.flush()

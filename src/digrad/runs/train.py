@@ -5,8 +5,6 @@ file system. At each record it collects the state of all nodes, measures and sto
 simulator does: a run begun by one of them can be ended by the other, or on other ranks.
 """
 
-import hashlib
-import json
 import os
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,13 +17,13 @@ from torch import Tensor
 
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
-from digrad.runs.execute import Progress, carry_out
+from digrad.runs.execute import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.experiment import Experiment, load_experiment, parse_experiment, to_table
 from digrad.runs.folder import RunFolder
 from digrad.runs.launches import Launch, launcher
-from digrad.runs.metrics import Gauge
+from digrad.runs.lock import locked
 from digrad.runs.planning import Job, Plan, plan, resolved
-from digrad.runs.ranks import Council, Ranks
+from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
 
 
@@ -59,6 +57,7 @@ def train(
     timeout: float = 300.0,
     tensorboard: bool = False,
     progress: Progress | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Path:
     """Run an experiment on the ranks of the default process group; every rank must call it.
 
@@ -72,28 +71,36 @@ def train(
         timeout: seconds to wait for another rank, which may be measuring or writing.
         tensorboard: whether to write scalars into the folder too.
         progress: called at every record, with the job and the number of steps, on every rank.
+        checkpoint_seconds: how often what is done is stored.
 
     Raises:
         SharedError: what went wrong on another rank, before the first step.
         PeerError: another rank ended, hangs or stopped.
     """
-    council = Council(timeout)
+    together = Coordinator(timeout)
     short = str(message_dtype).removeprefix("torch.") if message_dtype else ""
     if tensorboard:
-        council.told(Scalars.check)
-    said = council.told(lambda: _prepare(experiment, out, resume, short))
-    stored, folder = parse_experiment(said["experiment"]), RunFolder(Path(said["folder"]))
-    work = council.together(lambda: _checked(plan(stored, device), council.world))
-    with ExitStack() as open_engines:
-        engines = _engines(work, message_dtype, timeout)
+        together.told(Scalars.check)
+    said = together.told(lambda: _prepare(experiment, out, resume, short))
+    stored = replace(parse_experiment(said["experiment"]), folders=_paths(said["folders"]))
+    folder = RunFolder(Path(said["folder"]))
+    work = together.everybody(
+        lambda: _checked(plan(stored, device, message_dtype=message_dtype), together.world)
+    )
+    with ExitStack() as until_the_end:
+        engines = connect(work, message_dtype, timeout)
         for engine in engines.values():
-            open_engines.enter_context(engine)
-        council.told(lambda: _begin(folder, stored, short))
-        jobs = [_spread(job, engines[job.network], message_dtype) for job in work.jobs]
-        scalars = Scalars(folder.path / "tensorboard") if tensorboard and council.first else None
-        place = Ranks(council, scalars)
-        carry_out(Plan(stored, jobs), folder, place, progress or _silent)
+            until_the_end.enter_context(engine)
+        together.told(lambda: until_the_end.enter_context(locked(folder.path)))
+        together.told(lambda: _begin(folder, work, short))
+        scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
+        execution = Distributed(together, engines, scalars)
+        carry_out(work, folder, execution, progress or _silent, checkpoint_seconds)
     return folder.path
+
+
+def _paths(folders: list[str]) -> tuple[Path, ...]:
+    return tuple(map(Path, folders))
 
 
 def _silent(job: Job, t: int) -> None:
@@ -112,13 +119,14 @@ def _prepare(
     stored = folder.check(resolved(asked), resume=begun and (resume or again))
     if begun:
         before.refuse_other_messages(short)
-    return {"experiment": to_table(stored), "folder": str(folder.path)}
+    folders = [str(path.absolute()) for path in asked.folders]
+    return {"experiment": to_table(stored), "folders": folders, "folder": str(folder.path)}
 
 
-def _begin(folder: RunFolder, stored: Experiment, short: str) -> None:
+def _begin(folder: RunFolder, work: Plan, short: str) -> None:
     # The launch first: whoever finds an experiment must also find out whether it is its own.
     Launch(_launcher(), short).write(folder.path)
-    folder.begin(stored)
+    folder.begin(work.experiment, work.networks, work.code)
 
 
 def _launcher() -> str:
@@ -127,19 +135,14 @@ def _launcher() -> str:
 
 def _checked(work: Plan, world: int) -> Plan:
     """Refuse more ranks than nodes on all ranks at once."""
-    bounds_of(work.jobs[0].net.n, world)
+    bounds_of(work.problem.nodes, world)
     return work
 
 
-def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Clocked]:
+def connect(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Clocked]:
     """Connect the ranks once for each network."""
-    start = work.jobs[0].recursion.problem.start()
-    said = json.dumps(to_table(work.experiment), sort_keys=True)
-    about = {
-        "experiment": _digest(said.encode()),
-        "start": _digest(start.cpu().numpy().tobytes()),
-    }
-    networks = {job.network: job.net for job in work.jobs}
+    start, made_by = work.problem.start(), work.jobs[0].made_by
+    about = {name: text for name, text in made_by.items() if name not in ("job", "network")}
     return {
         name: Clocked(
             net,
@@ -149,24 +152,5 @@ def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> d
             timeout=timeout,
             about=about,
         )
-        for name, net in networks.items()
+        for name, net in work.networks.items()
     }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _spread(job: Job, engine: Clocked, message_dtype: torch.dtype | None) -> Job:
-    """Put a job on real processes; steps that wait for others cannot be fused."""
-    recursion = replace(job.recursion, engine=engine, blocks=False, compiled=False)
-    return replace(job, recursion=recursion, gauge=_rounded(job.gauge, message_dtype))
-
-
-def _rounded(gauge: Gauge, message_dtype: torch.dtype | None) -> Gauge:
-    """Count the bytes of vectors that travel in another type; single numbers never do."""
-    start = gauge.problem.start()
-    if message_dtype is None or len(start) == 1:
-        return gauge
-    spared = gauge.messages_per_step * len(start) * (start.itemsize - message_dtype.itemsize)
-    return replace(gauge, bytes_per_step=gauge.bytes_per_step - spared)

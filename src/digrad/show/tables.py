@@ -15,7 +15,8 @@ from rich.text import Text
 from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.text import number
-from digrad.runs.results import GROWING, METRICS, Curve, Key, Trace
+from digrad.runs.columns import GROWING, METRICS
+from digrad.runs.results import Curve, Key, Results
 
 NAMES = ("run", "network", "algorithm")
 HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
@@ -47,7 +48,7 @@ Cell = str | float | Spread | None
 Row = Mapping[str, Cell]
 
 
-def final_values(trace: Trace, metrics: Iterable[str] | None = None) -> list[Row]:
+def final_values(trace: Results, metrics: Iterable[str] | None = None) -> list[Row]:
     """Return a row per run, network, algorithm and step size: what each metric ended at.
 
     Means and deviations are over the trials that did not diverge and have a value at the
@@ -64,7 +65,7 @@ def final_values(trace: Trace, metrics: Iterable[str] | None = None) -> list[Row
     ]
 
 
-def steps_to(trace: Trace, metric: str, target: float) -> list[Row]:
+def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     """Return the first recorded steps at which a metric reaches a target, a row per curve.
 
     ``by_mean`` is when the mean over all seeds does, ``by_median`` the median over the seeds
@@ -81,7 +82,7 @@ def steps_to(trace: Trace, metric: str, target: float) -> list[Row]:
     ]
 
 
-def _heads(trace: Trace) -> dict[Key, dict[str, Cell]]:
+def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     """Return the columns that all tables begin with."""
     ends: dict[Key, list[bool]] = {}
     for trial in trace.trials:

@@ -1,13 +1,10 @@
 """S-PP on many networks at once: the mean of ‖∇f(xhat)‖² over a whole run, seed by seed.
 
 The theorem bounds an average over all steps, so the full gradient is wanted at every one. It is
-cheap for quadratics with diagonal matrices. All networks share one tensor of shape (networks,
-nodes, seeds x dim): their products are one batched product, and they see the same samples.
+cheap for quadratics with diagonal matrices. All networks and seeds are trials of one run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,64 +12,48 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import PushPull
-from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message
 from digrad.networks.network import Network
 from digrad.problems import Quadratic
-from digrad.runs.execute import THREADED_NUMBERS
+from digrad.runs.execute import few_threads
+from digrad.runs.recursion import Recursion, Trials
+from digrad.runs.schedules import Constant
 from digrad.theory import perron
 
-STRETCH_NUMBERS = 1_000_000  # random numbers drawn ahead of the steps that use them
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not there, before anything is written."""
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        what = f"device {name!r} cannot be used: {error}"
-        raise ParameterError(message(what, hint="use --device cpu")) from error
+REPORT_STEPS = 128  # from one word to the next about how far it is
 
 
 class Stacked:
-    """Networks of one size side by side: row blocks of a leading axis, each with its weights."""
+    """Networks of one size side by side, an engine whose trials are (networks x seeds).
 
-    def __init__(self, nets: Sequence[Network], device: str | torch.device = "cpu") -> None:
+    Products are batched by network: the seeds of one are columns of the same product.
+    """
+
+    def __init__(self, nets: Sequence[Network], seeds: int, device: str | torch.device) -> None:
+        self._count, self._seeds = len(nets), seeds
         self._pull = _stack([net.R.toarray() for net in nets], device)
         self._push = _stack([net.C.toarray() for net in nets], device)
-        self.roots = _stack([perron(net).pi_R[None] for net in nets], device)  # (nets, 1, nodes)
+        self.roots = _stack([perron(net).pi_R for net in nets], device).repeat_interleave(seeds, 0)
+        self.n = nets[0].n
+        self.rows = slice(0, self.n)
+        self.nodes = torch.arange(self.n, device=device)
 
     def pull(self, rows: Tensor, /) -> Tensor:
         """R X for each network."""
-        return self._pull @ rows
+        return self._product(self._pull, rows)
 
     def push(self, rows: Tensor, /) -> Tensor:
         """C X for each network."""
-        return self._push @ rows
+        return self._product(self._push, rows)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
         return rows.mean(-2, keepdim=True).expand_as(rows)
 
-
-@dataclass(frozen=True, eq=False)
-class Seeds:
-    """A diagonal quadratic for several seeds at once, as blocks of coordinates side by side."""
-
-    problem: Quadratic
-    count: int
-
-    def wide(self) -> Quadratic:
-        """Return the problem with its coordinates repeated for every seed, without noise."""
-        A, b = (v.repeat(1, self.count) for v in (self.problem.A, self.problem.b))
-        return Quadratic(A, b)
-
-    def noise(self, steps: range) -> Tensor:
-        """Draw (steps, nodes, seeds x dim); seed s of step t is what any other run would draw."""
-        device = self.problem.b.device
-        nodes = torch.arange(self.problem.nodes, device=device)
-        drawn = self.problem.sample(Sampler(torch.arange(self.count, device=device), nodes), steps)
-        return drawn.transpose(1, 2).flatten(2)
+    def _product(self, W: Tensor, rows: Tensor) -> Tensor:
+        apart = rows.reshape(self._count, self._seeds, self.n, -1)
+        wide = apart.transpose(1, 2).reshape(self._count, self.n, -1)
+        mixed = (W @ wide).reshape(self._count, self.n, self._seeds, -1)
+        return mixed.transpose(1, 2).reshape(rows.shape)
 
 
 @torch.no_grad()
@@ -95,45 +76,24 @@ def average_squares(
         seeds: 0, 1, ..., one run each.
         progress: told the steps done, now and then.
     """
-    device, sheets, algorithm = problem.b.device, Seeds(problem, seeds), PushPull()
-    mixer, wide = Stacked(nets, device), sheets.wide()
-    lr = _stack([[[size]] for size in step_sizes], device)
-    state = algorithm.init(wide.start().expand(len(nets), problem.nodes, -1).clone())
-    total = torch.zeros(len(nets), seeds, dtype=torch.float64, device=device)
-    rows = slice(0, problem.nodes)
-    with _threads(state.x.numel()):
-        for stretch in _stretches(steps, seeds * problem.nodes * problem.dim):
-            for noise in sheets.noise(stretch):
-                total += _squares(wide, mixer.roots @ state.x, seeds)
-                g = wide.gradient(state.x, noise, rows) + noise
-                state = algorithm.step(state, g, mixer, lr)
-            progress(stretch.stop)
-        total += _squares(wide, mixer.roots @ state.x, seeds)
-    return np.asarray((total / (steps + 1)).cpu().numpy())
+    engine = Stacked(nets, seeds, problem.b.device)
+    sizes = [size for size in step_sizes for _ in range(seeds)]
+    trials = Trials([*range(seeds)] * len(nets), sizes)
+    work = Recursion(PushPull(), engine, problem, trials, Constant())
+    start = work.start()
 
+    def squares(x: Tensor) -> Tensor:
+        xhat = torch.einsum("tn,tnd->td", engine.roots, x)
+        return problem.full_gradient(xhat).square().sum(-1).double()
 
-def _squares(wide: Quadratic, xhat: Tensor, seeds: int) -> Tensor:
-    """‖∇f(xhat)‖² per network and seed, from xhat of shape (networks, 1, seeds x dim)."""
-    return wide.full_gradient(xhat).square().reshape(len(xhat), seeds, -1).sum(-1)
-
-
-def _stretches(steps: int, numbers: int) -> Iterator[range]:
-    width = max(8, min(256, STRETCH_NUMBERS // numbers))
-    for start in range(0, steps, width):
-        yield range(start, min(start + width, steps))
+    with few_threads(start.state.x.numel()):
+        total = squares(start.state.x)
+        for moment in work.walk(start, steps):
+            total += squares(moment.state.x)
+            if moment.t % REPORT_STEPS == 0 or moment.t == steps:
+                progress(moment.t)
+    return np.asarray((total / (steps + 1)).reshape(len(nets), seeds).cpu().numpy())
 
 
 def _stack(parts: Sequence[object], device: str | torch.device) -> Tensor:
     return torch.tensor(np.array(parts), dtype=torch.float32, device=device)
-
-
-@contextmanager
-def _threads(numbers: int) -> Iterator[None]:
-    """Use one thread for small tensors: waking others costs more than they do."""
-    before = torch.get_num_threads()
-    if numbers < THREADED_NUMBERS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from digrad.runs.results import Curve, Trace
+from digrad.runs.results import Curve, Results
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import COLOURS, INK
 
@@ -17,7 +17,7 @@ METRIC = "test_accuracy"
 Ends = dict[str, dict[float, Curve]]  # by algorithm and place on the x axis
 
 
-def draw_robustness(sizes: Trace, nodes: Mapping[int, Trace]) -> Figure:
+def draw_robustness(sizes: Results, nodes: Mapping[int, Results]) -> Figure:
     """Draw two panels: many step sizes on one network, and one step size on many networks.
 
     Points are means over the seeds that did not diverge, bars go from the least to the

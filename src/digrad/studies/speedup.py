@@ -172,9 +172,9 @@ def speedup(
     progress: Progress = lambda what, share: None,
 ) -> list[Point]:
     """Run a study into a folder, or what is left of it; a piece for each n and T."""
-    from digrad.studies.averages import check_device
+    from digrad.runs.planning import usable_device
 
-    check_device(device)
+    usable_device(device)  # before anything is written
     store = StudyFolder(folder)
     store.begin(asdict(study), resume=resume)
     jobs = [(n, T) for n in study.sizes for T in study.horizons]

@@ -8,7 +8,7 @@ import pytest
 from folders import norm_at, write_run
 from reading import Reader
 
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.pages import render, run_page
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.endings import divergences
@@ -25,7 +25,7 @@ def text(folder: Path) -> str:
 
 
 def test_lines_and_bands_are_those_of_the_seeds(folder: Path) -> None:
-    data = plot_data(Trace.read(folder))
+    data = plot_data(Results.read(folder))
     assert data["panels"] == ["ring"]
     assert [style["label"] for style in data["styles"]] == [
         f"{name}, γ = {size}" for name in ("S-PP", "SGP") for size in (0.1, 0.05)
@@ -44,7 +44,7 @@ def test_lines_and_bands_are_those_of_the_seeds(folder: Path) -> None:
 
 
 def test_the_axes_hold_the_curves_on_both_scales(folder: Path) -> None:
-    metric = plot_data(Trace.read(folder))["metrics"]["gradient_norm"]
+    metric = plot_data(Results.read(folder))["metrics"]["gradient_norm"]
     low = min(min(curve["low"]) for curve in metric["curves"])
     high = max(max(curve["high"]) for curve in metric["curves"])
     for scale, ends in (("linear", (low, high)), ("log", np.log10([low, high]))):
@@ -55,14 +55,14 @@ def test_the_axes_hold_the_curves_on_both_scales(folder: Path) -> None:
 
 def test_a_metric_without_positive_values_has_no_logarithm(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", loss=lambda step: -1 - step)
-    metric = plot_data(Trace.read(folder))["metrics"]["loss"]
+    metric = plot_data(Results.read(folder))["metrics"]["loss"]
     assert metric["range"]["log"] is None
     assert metric["scale"] == "linear"
 
 
 def test_divergence_is_marked_and_does_not_stretch_the_axis(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", fell={("SGP", 1): 95})
-    trace = Trace.read(folder)
+    trace = Results.read(folder)
     metric = plot_data(trace)["metrics"]["gradient_norm"]
     marked = [curve for curve in metric["curves"] if "fell" in curve]
     assert [curve["fell"] for curve in marked] == [["seed 1 at step 95"]] * 2
@@ -78,7 +78,7 @@ def test_divergence_is_marked_and_does_not_stretch_the_axis(tmp_path: Path) -> N
 
 def test_numbers_beyond_all_numbers_are_no_json(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", loss=lambda step: float("inf") if step > 50 else 1.0)
-    data = plot_data(Trace.read(folder))
+    data = plot_data(Results.read(folder))
     curve = data["metrics"]["loss"]["curves"][0]
     assert curve["mean"][-5:] == [None] * 5
     assert curve["fell"][0] == "seed 0 grew beyond all numbers by step 60"
@@ -87,7 +87,7 @@ def test_numbers_beyond_all_numbers_are_no_json(tmp_path: Path) -> None:
 
 def test_long_curves_are_thinned_but_keep_their_ends(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", sizes=(0.1,), algorithms=("S-PP",), records=2500)
-    trace = Trace.read(folder)
+    trace = Results.read(folder)
     data = plot_data(trace)
     curve = data["metrics"]["gradient_norm"]["curves"][0]
     steps = data["x"][curve["x"]["step"]]
@@ -100,11 +100,11 @@ def test_long_curves_are_thinned_but_keep_their_ends(tmp_path: Path) -> None:
 def test_many_curves_stay_a_small_page(tmp_path: Path) -> None:
     names = tuple(f"method {k}" for k in range(12))
     folder = write_run(tmp_path / "run", algorithms=names, sizes=(1, 2), seeds=1, records=1500)
-    data = plot_data(Trace.read(folder))
+    data = plot_data(Results.read(folder))
     points = [len(c["mean"]) for metric in data["metrics"].values() for c in metric["curves"]]
     assert sum(points) <= 60_000
     assert len(json.dumps(data)) < 3e6
 
 
 def test_equal_places_are_written_once(folder: Path) -> None:
-    assert len(plot_data(Trace.read(folder))["x"]) == 3  # steps, messages, bytes
+    assert len(plot_data(Results.read(folder))["x"]) == 3  # steps, messages, bytes

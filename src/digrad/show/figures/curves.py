@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.runs.results import GROWING, Curve, Floats, Key, Trace
+from digrad.runs.columns import GROWING
+from digrad.runs.results import Curve, Floats, Key, Results
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import COLOURS, INK
 
@@ -47,7 +48,7 @@ class Line(NamedTuple):
 
 
 def draw_curves(
-    trace: Trace,
+    trace: Results,
     metric: str = "gradient_norm",
     *,
     x: str = "step",
@@ -81,7 +82,7 @@ def draw_curves(
     return figure
 
 
-def _lines(trace: Trace, metric: str, x: str, log: bool) -> list[Line]:
+def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
     curves = trace.curves(metric)
     costs = {} if x == "step" else trace.curves(x)
     band = (0.0, 1.0) if max(len(curve.seeds) for curve in curves.values()) <= FEW else (0.1, 0.9)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from digrad.runs.results import GROWING, Curve, Floats, Integers, Key, Trace
+from digrad.runs.columns import GROWING
+from digrad.runs.results import Curve, Floats, Integers, Key, Results
 from digrad.show.figures.curves import FEW
 
 POINTS = 1_000  # of a curve: a screen has no more columns
@@ -28,7 +29,7 @@ LABELS = {
 LONGEST = 48  # letters of a name that there is room for
 
 
-def plot_data(trace: Trace) -> dict[str, Any]:
+def plot_data(trace: Results) -> dict[str, Any]:
     """Return every metric of a trace for ``page.plot``; names are escaped for plotly.
 
     Where there are more than ``POINTS`` records, evenly chosen ones are kept.
@@ -66,7 +67,7 @@ def plot_data(trace: Trace) -> dict[str, Any]:
     }
 
 
-def note(trace: Trace) -> str:
+def note(trace: Results) -> str:
     """Say what lines, bands and marks are."""
     curves = [curve for metric in trace.metrics for curve in trace.curves(metric).values()]
     most = max(len(curve.seeds) for curve in curves)
@@ -82,7 +83,7 @@ def note(trace: Trace) -> str:
 class _Places:
     """Where curves have their points: each list of numbers once, however many share it."""
 
-    def __init__(self, trace: Trace, keys: Sequence[Key]) -> None:
+    def __init__(self, trace: Results, keys: Sequence[Key]) -> None:
         there = [name for name in COSTS if not np.isnan(trace.columns[name]).all()]
         costs = {name: trace.curves(name) for name in there}
         self.costs = {name: curves for name, curves in costs.items() if set(keys) <= set(curves)}

@@ -5,13 +5,14 @@ from html import escape
 from math import isfinite
 from typing import Any
 
-from digrad.runs.results import GROWING, METRICS, Key, Trace
+from digrad.runs.columns import BY_INTEREST, GROWING
+from digrad.runs.results import Key, Results
 from digrad.show.pages.curves import fallen
 from digrad.show.pages.markup import to_html
 from digrad.show.tables import Row, Spread, final_values, one_table
 
 
-def endings(trace: Trace) -> str:
+def endings(trace: Results) -> str:
     """Return the table, the best values bold, and a line for each curve with diverged trials."""
     rows = final_values(trace)
     laid_out = one_table(rows)
@@ -34,7 +35,7 @@ def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
         groups.setdefault((row["run"], row["network"]), []).append(r)
     found = set()
     for group in groups.values():
-        for metric in METRICS:
+        for metric in BY_INTEREST:
             sign = -1 if metric in GROWING else 1
             ends = {r: rows[r].get(metric) for r in group if not rows[r]["diverged"]}
             means = {r: sign * end.mean for r, end in ends.items() if isinstance(end, Spread)}
@@ -44,7 +45,7 @@ def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
     return found
 
 
-def divergences(trace: Trace) -> list[str]:
+def divergences(trace: Results) -> list[str]:
     """Name the trials that diverged, a line per curve."""
     fell: dict[Key, list[str]] = {}
     for metric in trace.metrics:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from digrad.runs.results import METRICS
+from digrad.runs.columns import METRICS
 from digrad.show.pages.markup import facts, fold
 from digrad.show.pages.page import Section
 

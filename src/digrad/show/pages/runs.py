@@ -12,7 +12,7 @@ from digrad.analysis import Analysis, analyze
 from digrad.analysis.text import LINEAR, report
 from digrad.base.errors import DigradError
 from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
-from digrad.runs.results import Trace
+from digrad.runs.results import Results
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.drawing import draw, node_rows
 from digrad.show.pages.endings import endings
@@ -45,7 +45,7 @@ def run_page(
     """Return the page of one or several run folders: curves, table, networks, how to repeat it.
 
     Args:
-        folders: run folders, as for ``Trace.read``.
+        folders: run folders, as for ``Results.read``.
         title: what the page is called; the names of the runs by default.
         again: the command that repeats it, where that is not ``digrad run``.
         pictures: PNG files to show beside those in the folders.
@@ -54,7 +54,7 @@ def run_page(
         DigradError: if a folder cannot be read. A network that cannot be rebuilt is left out
             with a word why.
     """
-    trace = Trace.read(*folders)
+    trace = Results.read(*folders)
     runs = [_open(Path(folder)) for folder in folders]
     names = ", ".join(dict.fromkeys(trial.key.run for trial in trace.trials))
     found = [*pictures, *(path for run in runs for path in sorted(run.folder.glob("*.png")))]
@@ -107,7 +107,7 @@ def _badge(a: Analysis) -> str:
     return "" if a.n == 1 else f'<p class="badge {look}">{kind} speedup</p>'
 
 
-def _summary(trace: Trace) -> str:
+def _summary(trace: Results) -> str:
     keys = [trial.key for trial in trace.trials]
     counts = (
         (len({key.run for key in keys}), "run"),
@@ -122,7 +122,7 @@ def _summary(trace: Trace) -> str:
     return " · ".join(parts + [f"{fell} diverged"] * bool(fell))
 
 
-def _curves(trace: Trace) -> Section | None:
+def _curves(trace: Results) -> Section | None:
     if not trace.metrics:
         return None
     script = '<noscript><p class="note">The curves need JavaScript.</p></noscript>'
@@ -130,7 +130,7 @@ def _curves(trace: Trace) -> Section | None:
     return Section("Curves", body, plotted=True)
 
 
-def _table(trace: Trace, runs: Sequence[Run]) -> Section:
+def _table(trace: Results, runs: Sequence[Run]) -> Section:
     return Section("Final values", endings(trace) + "".join(map(_unfinished, runs)))
 
 
@@ -138,7 +138,7 @@ def _unfinished(run: Run) -> str:
     if run.experiment is None:
         return ""
     steps, trials = run.experiment.steps, run.experiment.trials
-    done = Trace.read(run.folder).finished(steps)
+    done = Results.read(run.folder).finished(steps)
     if done >= trials:
         return ""
     what = f"unfinished: {done} of {trials} trials in {run.folder} have come to step {steps:,}"

@@ -1,0 +1,23 @@
+"""The columns of ``metrics.csv``, and what is to be known of each."""
+
+# In the order of the file: what is read at the answer and of the nodes, then what was sent.
+METRICS = (
+    "loss",
+    "gradient_norm",
+    "gap",
+    "consensus",
+    "tracking",
+    "accuracy",
+    "test_loss",
+    "test_accuracy",
+    "worst_accuracy",
+    "mean_accuracy",
+)
+SENT = ("messages", "bytes")
+VALUES = (*METRICS, *SENT)
+COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *VALUES, "diverged_at")
+
+# What a reader wants to see first; the rest as in the file.
+BY_INTEREST = ("gradient_norm", *(name for name in METRICS if name != "gradient_norm"))
+GROWING = tuple(name for name in METRICS if name.endswith("accuracy"))  # larger is better
+TESTED = ("test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy")  # older runs lack them

@@ -1,0 +1,86 @@
+"""Where the nodes of a run live, as far as the loop of a run is concerned."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from digrad.engines.simulator import Simulator
+from digrad.runs.folder import JobFile, Store
+from digrad.runs.planning import Job
+from digrad.runs.recursion import Moment, Recursion
+
+Numbers = NDArray[np.float64]
+
+
+class Execution(Protocol):
+    """All nodes here, or some of them, the others on other processes.
+
+    ``Moment`` means the rows of this process, unless it is called whole.
+    """
+
+    writes: bool  # whether this process measures and writes
+    side_by_side: int | None  # jobs that run at a time; none: as many as pay
+
+    def recursion(self, job: Job) -> Recursion:
+        """The job on its engine."""
+        ...
+
+    def saved(self, store: Store, job: Job) -> JobFile | None:
+        """What a job left behind; the records only where they are written."""
+        ...
+
+    def own(self, work: Recursion, whole: Moment) -> Moment:
+        """Cut the rows of this process out of those of all nodes."""
+        ...
+
+    def whole(self, work: Recursion, own: Moment) -> Moment:
+        """Put the rows of all nodes together."""
+        ...
+
+    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
+        """Say of which trials something holds at all nodes, not only at those here."""
+        ...
+
+    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
+        """Hear what was recorded: (trials, metrics); only where it is written."""
+        ...
+
+
+class Local:
+    """All nodes in this process, on one device."""
+
+    writes = True
+
+    def __init__(self, side_by_side: int | None = None) -> None:
+        self.side_by_side = side_by_side
+        self._engines: dict[str, Simulator] = {}  # one for each network
+
+    def recursion(self, job: Job) -> Recursion:
+        """Return the job on the simulator."""
+        start = job.problem.start()
+        if job.network not in self._engines:
+            engine = Simulator(job.net, device=start.device, dtype=start.dtype)
+            self._engines[job.network] = engine
+        engine = self._engines[job.network]
+        return Recursion(job.method, engine, job.problem, job.scaled, job.schedule, job.pace)
+
+    def saved(self, store: Store, job: Job) -> JobFile | None:
+        """Read it."""
+        return store.job(job.index, job.made_by)
+
+    def own(self, work: Recursion, whole: Moment) -> Moment:
+        """All of them."""
+        return whole
+
+    def whole(self, work: Recursion, own: Moment) -> Moment:
+        """All of them."""
+        return own
+
+    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
+        """As it is."""
+        return holds
+
+    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
+        """Pass over it."""

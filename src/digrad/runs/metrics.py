@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Needs
+from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
 from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
@@ -74,9 +75,10 @@ class Gauge:
         uniform = start.new_full((net.n,), 1.0 / net.n)
         root = torch.as_tensor(vectors.pi_R).to(start)
         pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
-        traffic = algorithm.traffic
+        traffic = costs(algorithm).traffic
         messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
-        numbers = messages * problem.dim + traffic.push_scalars * pushes
+        scalars = traffic.pull_scalars * pulls + traffic.push_scalars * pushes
+        numbers = messages * problem.dim + scalars
         return cls(
             algorithm,
             problem,
@@ -92,7 +94,7 @@ class Gauge:
     def read(self, moment: Moment) -> dict[str, Tensor]:
         """Return every metric, one number per trial; NaN where a metric has no meaning."""
         state = moment.state
-        xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.center(state))
+        xhat = torch.einsum("n,...nd->...d", self.answer_weights, self.algorithm.answer(state))
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
         found = dict.fromkeys(METRICS, none) | self._at(xhat, x)
@@ -129,4 +131,4 @@ class Gauge:
 
     def finite(self, moment: Moment) -> Tensor:
         """Say which trials still consist of finite numbers."""
-        return self.algorithm.center(moment.state).isfinite().flatten(1).all(dim=1)
+        return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)

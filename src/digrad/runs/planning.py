@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from digrad.algorithms import ALGORITHMS
+from digrad.algorithms import ALGORITHMS, costs
 from digrad.algorithms.needs import check
 from digrad.base.errors import DigradError, lookup, message
 from digrad.engines.simulator import Simulator
@@ -169,8 +169,8 @@ def _schedule(experiment: Experiment) -> Any:
 def _scale(experiment: Experiment, algorithm: Any, net: Network) -> float:
     """Return what a user's step is multiplied by.
 
-    1/(nπ) for methods that move by nπ times the gradient. Under the theorem's schedule the
-    user's number is a factor of the theorem's step, which other methods get times nπ.
+    One over how far the method moves, nπ mean gradients or 1. Under the theorem's schedule
+    the user's number is a factor of the theorem's step, which other methods get times nπ.
     """
     n_pi, theorem = perron(net).n_pi, 1.0
     by_theorem = experiment.schedule.kind == "theorem"
@@ -178,9 +178,8 @@ def _scale(experiment: Experiment, algorithm: Any, net: Network) -> float:
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
-    if algorithm.moves_by_n_pi and (experiment.scale_by_n_pi or by_theorem):
-        return theorem / n_pi
-    return theorem
+    fair = experiment.scale_by_n_pi or by_theorem
+    return theorem / algorithm.moves_by(n_pi) if fair else theorem
 
 
 def _parts(
@@ -188,7 +187,8 @@ def _parts(
 ) -> Iterator[Trials]:
     """Cut the sweep into as few pieces as memory allows."""
     pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
-    each = problem.nodes * problem.dim * problem.start().element_size() * (algorithm.memory + 6)
+    row = problem.dim * problem.start().element_size()
+    each = problem.nodes * row * (costs(algorithm).memory + 6)
     at_once = experiment.trials_at_once or max(1, MEMORY // each)
     for k in range(0, len(pairs), at_once):
         part = pairs[k : k + at_once]

@@ -11,11 +11,9 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
@@ -27,26 +25,6 @@ from digrad.runs.metrics import Gauge
 from digrad.runs.planning import Job, Plan, plan, resolved
 from digrad.runs.ranks import Council, Ranks
 from digrad.runs.scalars import Scalars
-
-
-class Clocked(Processes):
-    """Real processes, and the time spent in exchanges with the others."""
-
-    seconds: float = 0.0
-
-    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """R X."""
-        begun = perf_counter()
-        mixed = super().pull(rows, out=out)
-        self.seconds += perf_counter() - begun
-        return mixed
-
-    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """C X."""
-        begun = perf_counter()
-        mixed = super().push(rows, out=out)
-        self.seconds += perf_counter() - begun
-        return mixed
 
 
 def train(
@@ -131,7 +109,7 @@ def _checked(work: Plan, world: int) -> Plan:
     return work
 
 
-def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Clocked]:
+def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Processes]:
     """Connect the ranks once for each network."""
     start = work.jobs[0].recursion.problem.start()
     said = json.dumps(to_table(work.experiment), sort_keys=True)
@@ -141,7 +119,7 @@ def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> d
     }
     networks = {job.network: job.net for job in work.jobs}
     return {
-        name: Clocked(
+        name: Processes(
             net,
             device=start.device,
             dtype=start.dtype,
@@ -157,7 +135,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _spread(job: Job, engine: Clocked, message_dtype: torch.dtype | None) -> Job:
+def _spread(job: Job, engine: Processes, message_dtype: torch.dtype | None) -> Job:
     """Put a job on real processes; steps that wait for others cannot be fused."""
     recursion = replace(job.recursion, engine=engine, blocks=False, compiled=False)
     return replace(job, recursion=recursion, gauge=_rounded(job.gauge, message_dtype))

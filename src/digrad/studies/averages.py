@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import PushPull
+from digrad.algorithms.contract import Change, changed
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.networks.network import Network
@@ -42,13 +43,13 @@ class Stacked:
         self._push = _stack([net.C.toarray() for net in nets], device)
         self.roots = _stack([perron(net).pi_R[None] for net in nets], device)  # (nets, 1, nodes)
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        """R X for each network."""
-        return self._pull @ rows
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R(X + Σ αD) for each network."""
+        return self._pull @ changed(rows, changes)
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        """C X for each network."""
-        return self._push @ rows
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C(X + Σ αD) for each network."""
+        return self._push @ changed(rows, changes)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""

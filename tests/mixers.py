@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
+from digrad.algorithms.contract import Change, changed
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
@@ -24,11 +25,11 @@ class Dense:
     def __init__(self, net: Network) -> None:
         self.R, self.C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        return self.R @ rows
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self.R @ changed(rows, changes)
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        return self.C @ rows
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self.C @ changed(rows, changes)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         return rows.mean(-2, keepdim=True).expand_as(rows)
@@ -42,11 +43,11 @@ class Counted:
     allowed: Needs
     sent: list[tuple[str, int]] = field(default_factory=list)  # verb, numbers per node
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        return self._send("pull", Needs.PULL, rows)
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self._send("pull", Needs.PULL, changed(rows, changes))
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        return self._send("push", Needs.PUSH, rows)
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self._send("push", Needs.PUSH, changed(rows, changes))
 
     def mean(self, rows: Tensor, /) -> Tensor:
         return self._send("mean", Needs.MEAN, rows)

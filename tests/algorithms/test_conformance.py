@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from digrad.algorithms import ALGORITHMS, Needs, Traffic
+from digrad.algorithms import ALGORITHMS, Needs, Traffic, costs
 from digrad.theory import perron
 from mixers import NETWORKS, SUITABLE, Counted, Dense, Quadratics, common_start, decaying, states
 
@@ -46,7 +46,7 @@ def weights(algorithm, net):
 def test_is_frozen_and_comparable(name):
     algorithm = ALGORITHMS[name]()
     with pytest.raises(FrozenInstanceError):
-        algorithm.memory = 7
+        algorithm.exact = True
     assert algorithm == ALGORITHMS[name]()
     assert hash(algorithm) == hash(ALGORITHMS[name]())
 
@@ -87,7 +87,7 @@ def test_relabelling_permutes_the_rows(name, network):
     _, other = run(name, net.relabel(order), quadratics=Quadratics.draw(net.n).relabel(order))
     for s, r in zip(made, other, strict=True):
         close(algorithm.point(r), algorithm.point(s)[order])
-        close(algorithm.center(r), algorithm.center(s)[order])
+        close(algorithm.answer(r), algorithm.answer(s)[order])
 
 
 @every_algorithm
@@ -97,7 +97,7 @@ def test_one_node_is_gradient_descent(name):
     quadratics, x = Quadratics.draw(1), common_start(1)
     for t, s in enumerate(made):
         close(algorithm.point(s), x, 1e-12)
-        close(algorithm.center(s), x, 1e-12)
+        close(algorithm.answer(s), x, 1e-12)
         x = x - decaying(t) * quadratics.torch(t, x)
 
 
@@ -107,7 +107,7 @@ def test_zero_step_size_keeps_consensus(name, network):
     algorithm, made = run(name, net, lr=lambda t: 0.0)
     for s in made:
         close(algorithm.point(s), common_start(net.n), 1e-12)
-        close(weights(algorithm, net) @ algorithm.center(s), common_start(1)[0], 1e-12)
+        close(weights(algorithm, net) @ algorithm.answer(s), common_start(1)[0], 1e-12)
 
 
 @everywhere
@@ -122,7 +122,7 @@ def test_stacked_trials_are_single_ones(name, network):
         _, single = run(name, net, lr=lambda t, c=scale: c * decaying(t), x=start)
         for many, one in zip(stacked, single, strict=True):
             close(algorithm.point(many)[k], algorithm.point(one), 1e-12)
-            close(algorithm.center(many)[k], algorithm.center(one), 1e-12)
+            close(algorithm.answer(many)[k], algorithm.answer(one), 1e-12)
 
 
 @everywhere
@@ -151,41 +151,49 @@ def test_trackers_settle(name, network):
     close(algorithm.tracker(made[-1]), torch.from_numpy(share)[:, None] * g.sum(-2), 1e-9)
 
 
-@everywhere
-def test_uses_what_it_declares(name, network):
-    """Verbs it did not declare raise; those it declared are used; the traffic is as declared."""
-    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
-    mixer, x = Counted(Dense(net), algorithm.needs), common_start(net.n)
-    made = states(algorithm, mixer, Quadratics.draw(net.n).torch, x, decaying, 4)
-    mixer.sent.clear()
-    algorithm.step(made[-1], x, mixer, 0.1)
-    assert x.shape[-1] > 1  # or vectors could not be told from scalars
-    vector, scalar = x.shape[-1], 1
-    sent = [("pull", vector), ("push", vector), ("push", scalar)]
-    assert Traffic(*map(mixer.sent.count, sent)) == algorithm.traffic
-    assert {size for _, size in mixer.sent} <= {vector, scalar}
-    verbs = {Needs.PULL: "pull", Needs.PUSH: "push", Needs.MEAN: "mean"}
-    declared = {verb for need, verb in verbs.items() if need in algorithm.needs}
-    assert {verb for verb, _ in mixer.sent} == declared
-
-
-@everywhere
-def test_keeps_as_many_vectors_as_it_declares(name, network):
-    net = NETWORKS[network]
-    algorithm, made = run(name, net, 4)
-    full = [part for part in tensors(made[-1]) if part.shape == common_start(net.n).shape]
-    columns = [part for part in tensors(made[-1]) if part.shape == (net.n, 1)]
-    assert len(full) == algorithm.memory
-    unused = [part for part in made[-1] if part is None]  # fields of a form not chosen
-    assert len(full) + len(columns) + len(unused) == len(made[-1])
+# From the papers: vectors of variables, vectors kept together with the model, and a step's traffic.
+PULL_PUSH, PUSHES = Traffic(pull_vectors=1, push_vectors=1), Traffic(push_vectors=2, push_scalars=1)
+LITERATURE = {
+    **dict.fromkeys(PUSH_PULL, (3, 3, PULL_PUSH)),
+    "dsgt": (3, 3, Traffic(pull_vectors=2)),
+    **dict.fromkeys(("sgp", "gradient-push"), (1, 2, Traffic(push_vectors=1, push_scalars=1))),
+    **dict.fromkeys(("push-diging", "add-opt", "push-diging-atc"), (3, 4, PUSHES)),
+    "mg-push-diging": (3, 4, Traffic(push_vectors=8, push_scalars=4)),  # four rounds
+    "sonata": (3, 3, PUSHES),
+    **dict.fromkeys(("dsgd", "diffusion"), (1, 1, Traffic(pull_vectors=1))),
+    **dict.fromkeys(("extra", "exact-diffusion", "d2", "nids"), (2, 2, Traffic(pull_vectors=1))),
+    "centralized": (1, 1, Traffic()),
+}
 
 
 @every_algorithm
-def test_what_else_it_declares(name):
-    algorithm = ALGORITHMS[name]()
-    assert algorithm.samples == (4 if name == "mg-push-diging" else 1)
-    assert algorithm.moves_by_n_pi == (name in PUSH_PULL)
-    assert algorithm.root_weighted == (name in PUSH_PULL | {"diffusion"})
+def test_costs_are_those_of_the_literature(name):
+    variables, memory, traffic = costs(ALGORITHMS[name]())
+    assert (sum(variables.values()), memory, traffic) == LITERATURE[name]
+
+
+@everywhere
+def test_costs_are_the_same_in_every_later_step(name, network):
+    """Verbs it did not declare raise; those it declared are used; nothing else is sent or kept."""
+    net, algorithm = NETWORKS[network], ALGORITHMS[name]()
+    mixer, x = Counted(Dense(net), algorithm.needs), common_start(net.n)
+    made = states(algorithm, mixer, Quadratics.draw(net.n).torch, x, decaying, 2)
+    vector, scalar = x.shape[-1], 1
+    assert vector > scalar  # or they could not be told apart
+    kinds = [("pull", vector), ("push", vector), ("push", scalar), ("pull", scalar)]
+    verbs = {Needs.PULL: "pull", Needs.PUSH: "push", Needs.MEAN: "mean"}
+    declared = {verb for need, verb in verbs.items() if need in algorithm.needs}
+    s = made[-1]
+    for t in range(2, 14):
+        mixer.sent.clear()
+        g = Quadratics.draw(net.n).torch(t, algorithm.point(s))
+        s = algorithm.step(s, g, mixer, 0.1)
+        assert Traffic(*map(mixer.sent.count, kinds)) == costs(algorithm).traffic
+        assert {size for _, size in mixer.sent} <= {vector, scalar}
+        assert {verb for verb, _ in mixer.sent} == declared
+        kept = {key: part.shape for key, part in s._asdict().items() if part is not None}
+        assert {key: shape[-1] > 1 for key, shape in kept.items()} == costs(algorithm).variables
+        assert {shape[0] for shape in kept.values()} == {net.n}
 
 
 HARD = ["own-weights", "common-root", "doubly-R-only", "symmetric-R-only", "lazy-ring"]
@@ -203,13 +211,13 @@ def test_exactness_is_as_declared(name, network):
     quadratics = Quadratics.draw(net.n).quiet()
     scale = perron(net).n_pi if algorithm.moves_by_n_pi else 1.0
     _, made = run(name, net, 450, lambda t: (0.1 if t < 40 else 0.06) / scale, None, quadratics)
-    answer = weights(algorithm, net) @ algorithm.center(made[-1])
+    answer = weights(algorithm, net) @ algorithm.answer(made[-1])
     optimum = torch.from_numpy(quadratics.optimum())
     if algorithm.exact:
         close(algorithm.point(made[-1]), optimum.expand(net.n, -1), 1e-6)
         close(answer, optimum, 1e-6)
     else:
-        close(answer, weights(algorithm, net) @ algorithm.center(made[-20]), 1e-3)  # at rest
+        close(answer, weights(algorithm, net) @ algorithm.answer(made[-20]), 1e-3)  # at rest
         assert (answer - optimum).abs().max() > 1e-2
 
 
@@ -225,7 +233,7 @@ def test_the_answer_moves_as_documented(name, network):
     lr = decaying if steps == 6 else lambda t: 0.01
     made = states(algorithm, Dense(net), lambda t, x: g, common_start(net.n), lr, steps)
     w = weights(algorithm, net)
-    moves = [w @ (algorithm.center(b) - algorithm.center(a)) for a, b in pairwise(made)]
+    moves = [w @ (algorithm.answer(b) - algorithm.answer(a)) for a, b in pairwise(made)]
     if algorithm.moves_by_n_pi:
         close(moves[-1], -lr(steps - 1) * perron(net).n_pi * g.mean(-2), 1e-9)
         return
@@ -245,4 +253,4 @@ def test_push_pull_moves_by_its_trackers(name, network):
     w = weights(algorithm, net)
     for t in range(10):
         step = decaying(t) * (w @ algorithm.tracker(made[t + 1]))
-        close(w @ algorithm.center(made[t + 1]), w @ algorithm.center(made[t]) - step, 1e-12)
+        close(w @ algorithm.answer(made[t + 1]), w @ algorithm.answer(made[t]) - step, 1e-12)

@@ -15,7 +15,7 @@ from digrad.algorithms import (
     PushDiging,
     PushPull,
 )
-from digrad.algorithms.contract import Early, leaving
+from digrad.algorithms.contract import Change, Early, changed, leaving
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states
 
 VARIANTS: dict[str, Any] = {
@@ -66,13 +66,13 @@ class Recorded(Dense):
         super().__init__(net)
         self.handed: list[tuple[str, Tensor]] = []
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        self.handed.append(("pull", rows))
-        return super().pull(rows)
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        self.handed.append(("pull", changed(rows, changes)))
+        return super().pull(self.handed[-1][1])
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        self.handed.append(("push", rows))
-        return super().push(rows)
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        self.handed.append(("push", changed(rows, changes)))
+        return super().push(self.handed[-1][1])
 
 
 def network(name: str) -> Any:

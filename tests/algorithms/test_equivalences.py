@@ -115,7 +115,7 @@ def test_sonata_keeps_what_push_diging_keeps():
     """u = φX, and φY is Push-DIGing's tracker."""
     net = NETWORKS["own-weights"]
     for s, r in zip(run(Sonata(), net), run(PushDiging(), net), strict=True):
-        same(Sonata().center(s), r.u)
+        same(Sonata().answer(s), r.u)
         same(s.phi, r.v)
         if s.z is not None:
             same(s.z, Dense(net).push(r.y))
@@ -180,7 +180,7 @@ def test_diffusion_in_the_other_order():
         Phi = R @ X
         same(atc, torch.from_numpy(Phi))
         same(cta.point(state), torch.from_numpy(Phi))
-        same(cta.center(state), torch.from_numpy(X))
+        same(cta.answer(state), torch.from_numpy(X))
         np.testing.assert_allclose(pi_R @ atc.numpy(), pi_R @ X, atol=1e-12)
         X = Phi - decaying(t) * quadratics.numpy(t, Phi)
 

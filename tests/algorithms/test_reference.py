@@ -22,7 +22,7 @@ def compare(algorithm, twin, net):
     made = states(algorithm, Dense(net), quadratics.torch, x, decaying, STEPS)
     run = twin(given(net, quadratics, x))
     weights = left_perron(net.R.toarray()) if algorithm.root_weighted else np.ones(net.n) / net.n
-    answers = [weights @ algorithm.center(s).numpy() for s in made]
+    answers = [weights @ algorithm.answer(s).numpy() for s in made]
     points = np.stack([algorithm.point(s).numpy() for s in made])
     assert len(run.points) == len(run.answers) == STEPS + 1
     for mine, theirs in ((points, run.points), (np.stack(answers), run.answers)):

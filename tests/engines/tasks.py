@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
-from digrad.algorithms.contract import Early
+from digrad.algorithms.contract import Early, changed
 from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.processes import exchange
 from digrad.engines.processes.engine import Processes
@@ -63,14 +63,8 @@ class Eager:
         self._engine, self._algorithm = engine, algorithm
         self.n, self.rows, self.nodes = engine.n, engine.rows, engine.nodes
 
-    def pull(self, rows: Tensor) -> Tensor:
-        return self._engine.pull(rows)
-
-    def push(self, rows: Tensor) -> Tensor:
-        return self._engine.push(rows)
-
-    def mean(self, rows: Tensor) -> Tensor:
-        return self._engine.mean(rows)
+    def at(self, t: int) -> Processes:
+        return self._engine.at(t)
 
     def start_early(self, state: Any) -> None:
         if isinstance(self._algorithm, Early):
@@ -135,7 +129,7 @@ def bits(rank: int, world: int, n: int, **options: Any) -> dict[str, Tensor]:
                     if early:
                         eager.start_early(moment.state)
                     moment = work.advance(moment, t + 1)
-                ends[f"{name} {early}"] = engine.gather(algorithm.center(moment.state))
+                ends[f"{name} {early}"] = engine.gather(algorithm.answer(moment.state))
     return ends
 
 
@@ -157,24 +151,24 @@ def verbs(rank: int, world: int, n: int, shape: list[int], blocks: Any = None) -
         return [float(difference.abs().max()) for difference in found]
 
 
-def rooms(rank: int, world: int, memory: bool) -> list[Any]:
-    """Rows that were computed where they leave from, or were meant to: with and without copies."""
+def changes(rank: int, world: int, memory: bool) -> list[Any]:
+    """Rows that the verb itself changes, in the memory they leave from or elsewhere."""
     net, dim = build("exponential", world), 5000
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((world, dim)))
     options = {"dtype": torch.float64, "timeout": 30, "shared_memory": memory}
     with Processes(net, **options) as engine, Processes(net, blocks=None, **options) as other:
-        own, found = x[engine.rows], []
-        for _ in range(5):
-            for verb in ("push", "pull"):
-                room = engine.room(own)
-                assert (room is not None) == memory
-                assert engine.room(own[:, :7]) is None  # so small that it travels in the message
-                rows = own.clone() if room is None else room.copy_(own)
-                if verb == "push":
-                    engine.room(own)  # asked for and never used
-                same = getattr(engine, verb)(rows) - getattr(other, verb)(own)
-                found.append(float(same.abs().max()))
-        return found
+        found = []
+        for width in (dim, 7):  # 7 are so few that they travel in the message
+            own = x[engine.rows, :width].clone()
+            for scale in (-0.5, torch.tensor([[0.25]], dtype=torch.float64)):
+                for verb in ("push", "pull"):
+                    pair = (1, own.square()), (scale, own.sin())
+                    whole = getattr(other, verb)(changed(own, pair))
+                    found.append(getattr(engine, verb)(own, *pair) - whole)
+                    landed = getattr(engine, verb)(own, *pair, out=own)
+                    assert landed is own  # where its rows were
+                    found.append(landed - whole)
+        return [float(difference.abs().max()) for difference in found]
 
 
 def rounded(rank: int, world: int, n: int, kind: str, **options: Any) -> dict[str, Tensor]:

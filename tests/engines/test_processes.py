@@ -108,8 +108,8 @@ def test_shared_memory_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_rows_computed_where_they_leave_from(memory: bool) -> None:
-    assert run("rooms", 2, memory=memory) == [[0.0] * 10] * 2
+def test_verbs_change_the_rows_they_send(memory: bool) -> None:
+    assert run("changes", 2, memory=memory) == [[0.0] * 16] * 2
 
 
 def test_more_early_rows_than_a_socket_holds() -> None:

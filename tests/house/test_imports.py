@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "models": {"base"},
     "problems": {"base", "data", "models", "theory"},
     "algorithms": {"base", "networks", "theory"},
-    "engines": {"base", "networks"},
+    "engines": {"base", "networks", "algorithms"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
     "show": {"base", "networks", "theory", "analysis", "runs"},

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from digrad.algorithms import ALGORITHMS, DSGD, PushPull
-from digrad.optim.bucket_mixer import Alone, Turns, brought
+from digrad.algorithms import ALGORITHMS, PushPull
+from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.counting import Alone
+from digrad.optim.bucket_mixer import Turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout, lay_out
 
@@ -79,82 +81,88 @@ def test_gradients_of_several_nodes_or_parameters_are_gathered() -> None:
         assert g.data_ptr() not in {grad.data_ptr() for grad in grads}
 
 
-class Kept(NamedTuple):
-    x: Tensor
-    other: Tensor
-
-
-class Remembers(DSGD):
-    """Keeps the models of the step before."""
-
-    def init(self, x: Tensor) -> Kept:  # type: ignore[override]
-        return Kept(x, x)
-
-    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
-        return Kept(net.pull(s.x - lr * g), s.x)
-
-
-class LooksBack(Remembers):
-    """Reads its old models after the exchange."""
-
-    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
-        x = net.pull(s.x - lr * g)
-        return Kept(x, x - s.x)
-
-
-class LetsGo(Remembers):
-    """Does neither."""
-
-    def step(self, s: Kept, g: Tensor, net: Any, lr: Any) -> Kept:  # type: ignore[override]
-        return Kept(net.pull(s.x - lr * g), g)
-
-
-def test_results_land_on_what_is_not_needed_any_more() -> None:
-    assert brought(LetsGo()) == {0: "x"}
-    assert brought(Remembers()) == {}
-    assert brought(LooksBack()) == {}
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_landing_changes_nothing(name: str) -> None:
     """Every algorithm, with results put where its old variables were, and without."""
     algorithm = ALGORITHMS[name]()
-    places = brought(algorithm)
     torch.manual_seed(0)
     x, gradients = torch.randn(1, 5, dtype=torch.float64), torch.randn(6, 1, 5).double()
 
     class Landing(Alone):
-        out: dict[int, Tensor]
+        places: dict[str, Tensor]
 
-        def _mix(self, rows: Tensor) -> Tensor:
-            out = self.out.get(len(self.came))
-            mixed = super()._mix(rows)
+        def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+            mixed, out = super().pull(rows, *changes, of=of), self.places.get(of)
             return mixed if out is None else out.copy_(mixed)
 
-    plain = landed = algorithm.init(x)
+        push = pull
+
+    plain = algorithm.init(x)
     landed = type(plain)(*(None if v is None else v.clone() for v in plain))
     for g in gradients:
         mixer = Landing()
-        ready = all(v is not None for v in landed)
-        mixer.out = {k: getattr(landed, v) for k, v in places.items()} if ready else {}
+        old = {name: getattr(landed, name) for name in algorithm.overwrites}
+        mixer.places = {name: value for name, value in old.items() if value is not None}
         plain = algorithm.step(plain, g, Alone(), 0.1)
         landed = algorithm.step(landed, g, mixer, 0.1)
         for a, b in zip(plain, landed, strict=True):
             assert a is None or torch.equal(a, b)
 
 
+class Kept(NamedTuple):
+    x: Tensor
+    other: Tensor | None
+
+
+def bucket_of(state: Kept) -> Bucket:
+    return Bucket(slice(0, 4), 0, state.x, [], state)
+
+
+def test_results_land_on_what_is_given_up_and_nobody_else_has() -> None:
+    x, other = torch.ones(1, 4), torch.zeros(1, 4)
+    assert bucket_of(Kept(x, other)).places(()) == {}
+    places = bucket_of(Kept(x, other)).places(("x", "other"))
+    assert places["x"] is x
+    assert places["other"] is other
+    assert bucket_of(Kept(x, other)).places(("other",)).keys() == {"other"}
+    assert bucket_of(Kept(x, x)).places(("x", "other")) == {}  # two names for one memory
+    assert bucket_of(Kept(x, None)).places(("x", "other")).keys() == {"x"}  # not there yet
+    weights = torch.ones(1, 1)  # which all buckets have in common
+    assert bucket_of(Kept(x, weights)).places(("x", "other")).keys() == {"x"}
+    spread = torch.ones(1, 1).expand(1, 4)  # four numbers in one place
+    assert bucket_of(Kept(x, spread)).places(("x", "other")).keys() == {"x"}
+
+
+class Asked:
+    """A mixer that keeps where it was told to put results."""
+
+    def __init__(self) -> None:
+        self.places: list[Tensor | None] = []
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "", out: Any = None) -> Tensor:
+        self.places.append(out)
+        return changed(rows, changes).clone()
+
+
 def test_nothing_lands_on_rows_that_are_being_sent() -> None:
     """A message may still be read from there when the first sums are written."""
-    asked: list[dict[str, Any]] = []
+    x, y, other = torch.ones(1, 4), torch.ones(1, 4), torch.zeros(1, 4)
+    asked = Asked()
+    turns = Turns(asked).next(4, {"x": x, "y": y})  # type: ignore[arg-type]
+    turns.pull(other, of="y")
+    turns.pull(x, of="x")
+    turns.pull(x, (1, other), of="x")  # what is sent are other rows
+    assert asked.places[0] is y
+    assert asked.places[1] is None
+    assert asked.places[2] is x
 
-    class Link:
-        def pull(self, rows: Tensor, /, **options: Any) -> Tensor:
-            asked.append(options)
-            return rows.clone()
 
+def test_a_result_is_not_overwritten_by_the_next() -> None:
+    """Who asks twice under one name may still read the first answer."""
     x, other = torch.ones(1, 4), torch.zeros(1, 4)
-    turns = Turns(Link())  # type: ignore[arg-type]
-    turns.next(4, {0: other, 1: x}).pull(x)
-    turns.pull(x)
-    turns.pull(other)
-    assert asked == [{"out": other}, {}, {}]
+    asked = Asked()
+    turns = Turns(asked).next(4, {"x": x})  # type: ignore[arg-type]
+    turns.pull(other, of="x")
+    turns.pull(other, of="x")
+    assert asked.places[0] is x
+    assert asked.places[1] is None

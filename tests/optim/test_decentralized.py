@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import digrad
-from digrad.algorithms import ALGORITHMS, DSGD, SGP, PushDiging, PushPull
+from digrad.algorithms import ALGORITHMS, DSGD, SGP, PushDiging, PushPull, costs
 from digrad.base.errors import DigradError, NetworkError, ParameterError, UnknownNameError
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
-from digrad.optim.buckets import vectors
 from digrad.runs.metrics import Gauge
 from digrad.theory import perron
 from optim.training import DIM, FORMS, answer, expected, losses, models, network_of, rows, train
@@ -508,7 +507,7 @@ def test_what_a_node_keeps() -> None:
         "diffusion cta": 2,
         "dsgt diging": 3,
     }
-    assert {form: vectors(algorithm) for form, algorithm in FORMS.items()} == table
+    assert {form: costs(algorithm).memory for form, algorithm in FORMS.items()} == table
 
 
 @pytest.mark.parametrize("form", ["push-pull", "push-diging", "sgp", "extra", "diffusion cta"])
@@ -526,7 +525,7 @@ def test_memory_is_what_is_said(form: str) -> None:
     opt.zero_grad()
     gc.collect()
     used = living() - before
-    expected = vectors(algorithm) * net.n * dim * 4
+    expected = costs(algorithm).memory * net.n * dim * 4
     assert expected <= used < expected + 4000  # weights of the network and of push-sum
 
 

@@ -84,8 +84,8 @@ def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
 
 def answer(algorithm: Algorithm[Any], net: Network, state: Any) -> Tensor:
     weights = torch.from_numpy(perron(net).pi_R) if algorithm.root_weighted else None
-    center = algorithm.center(state)
-    return center.mean(0) if weights is None else weights @ center
+    rows = algorithm.answer(state)
+    return rows.mean(0) if weights is None else weights @ rows
 
 
 def network_for(name: str, least: int = 4) -> Network:

@@ -62,10 +62,10 @@ def train(
 
 def counted(rank: int, world: int, table: dict[str, Any], out: str, **options: Any) -> list[int]:
     """Run an experiment; return the bytes that this rank's nodes have sent, by network."""
-    kept: list[training.Clocked] = []
+    kept: list[training.Processes] = []
     plain = training.connect
 
-    def keep(*arguments: Any) -> dict[str, training.Clocked]:
+    def keep(*arguments: Any) -> dict[str, training.Processes]:
         engines = plain(*arguments)
         kept.extend(engines.values())
         return engines

@@ -8,6 +8,7 @@ from typing import Any
 
 from digrad.algorithms.central import Centralized
 from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
+from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.needs import check
 from digrad.algorithms.push_pull import (
@@ -71,6 +72,7 @@ __all__ = [
     "AddOpt",
     "Algorithm",
     "Centralized",
+    "Costs",
     "Diffusion",
     "ExactDiffusion",
     "Extra",
@@ -85,5 +87,6 @@ __all__ = [
     "Sonata",
     "Traffic",
     "check",
+    "costs",
     "rounds_for",
 ]

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Mixer, Needs, Traffic
+from digrad.algorithms.contract import Algorithm, Mixer, Needs, Scale
 
 
 class CentralState(NamedTuple):
@@ -15,7 +15,7 @@ class CentralState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Centralized:
+class Centralized(Algorithm[CentralState]):
     """Stochastic gradient descent on the mean of all gradients: X⁺ = X - γ(1/n)11ᵀG.
 
     Nothing travels over the network's links, so its traffic is 0.
@@ -23,29 +23,9 @@ class Centralized:
 
     needs: ClassVar[Needs] = Needs.MEAN
     exact: ClassVar[bool] = True
-    memory: ClassVar[int] = 1
-    root_weighted: ClassVar[bool] = False
-    moves_by_n_pi: ClassVar[bool] = False
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic()
-
-    @property
-    def samples(self) -> int:
-        return 1
 
     def init(self, x: Tensor) -> CentralState:
         return CentralState(x)
 
-    def step(self, s: CentralState, g: Tensor, net: Mixer, lr: float | Tensor) -> CentralState:
+    def step(self, s: CentralState, g: Tensor, net: Mixer, lr: Scale) -> CentralState:
         return CentralState(s.x - lr * net.mean(g))
-
-    def point(self, s: CentralState) -> Tensor:
-        return s.x
-
-    def center(self, s: CentralState) -> Tensor:
-        return s.x
-
-    def tracker(self, s: CentralState) -> Tensor | None:
-        return None

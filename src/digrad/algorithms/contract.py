@@ -2,32 +2,77 @@
 
 Variables are stacked: one row per node, so x has shape (..., nodes, dim); leading axes are
 trials. An algorithm is row-wise arithmetic plus the verbs of a ``Mixer``, and cannot tell
-whether all nodes live here or only a few of them.
+whether all nodes live here or only a few of them. Each step is handed the mixer of that step.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from enum import Flag, auto
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import torch
 from torch import Tensor
 
 S = TypeVar("S")
-Form = Literal["atc", "cta"]
-Mix = Callable[[Tensor], Tensor]
-Verb = Literal["pull", "push"]
 S_contra = TypeVar("S_contra", contravariant=True)
+Form = Literal["atc", "cta"]
+Verb = Literal["pull", "push"]
+Scale = float | Tensor  # a number, or one for each trial
+Change = tuple[Scale, Tensor]  # (α, D) stands for αD
+
+
+def changed(rows: Tensor, changes: Sequence[Change], out: Tensor | None = None) -> Tensor:
+    """X + Σ αD, one pass over memory for each change; X itself if there is none.
+
+    >>> changed(torch.ones(2), [(1, torch.ones(2)), (-0.5, torch.ones(2))])
+    tensor([1.5000, 1.5000])
+    """
+    if not changes:
+        return rows
+    (scale, change), *more = changes
+    if isinstance(scale, Tensor):
+        made = torch.addcmul(rows, change, scale, out=out)
+    else:
+        made = torch.add(rows, change, alpha=scale, out=out)
+    for scale, change in more:  # in place: it is ours, and still in the cache
+        if isinstance(scale, Tensor):
+            made.addcmul_(change, scale)
+        else:
+            made.add_(change, alpha=scale)
+    return made
+
+
+class Mix(Protocol):
+    """A verb of a mixer."""
+
+    def __call__(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """W(X + Σ αD)."""
+        ...
 
 
 class Mixer(Protocol):
-    """All the communication an algorithm can do."""
+    """All the communication an algorithm can do.
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        """R X: each node averages what it fetched from its in-neighbours."""
+    ``of`` names the variable of the state that the result replaces: a mixer with a memory keeps
+    one for each name, and a mixer that may overwrite the variable knows which it is. What
+    replaces none needs no name.
+    """
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R(X + Σ αD): each node averages what it fetched from its in-neighbours."""
         ...
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        """C X: each node adds up the shares its in-neighbours sent."""
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C(X + Σ αD): each node adds up the shares its in-neighbours sent."""
         ...
 
     def mean(self, rows: Tensor, /) -> Tensor:
@@ -48,29 +93,98 @@ class Needs(Flag):
     TREES = auto()  # zero-one weights on two spanning trees with a common root
 
 
-def plus(mix: Mix | None, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0) -> Tensor:
-    """X + αD in one pass over memory, to be handed to a mix; without one, to be kept.
+class Traffic(NamedTuple):
+    """What one step sends over every link, self-loops not counted."""
 
-    A mixer may have ``room`` for rows, memory from which its next verb sends them without a copy.
+    pull_vectors: int = 0
+    push_vectors: int = 0
+    push_scalars: int = 0
+    pull_scalars: int = 0
+
+
+class Algorithm(ABC, Generic[S]):
+    """A recursion on stacked variables; every state is a NamedTuple of tensors.
+
+    ``init`` and ``step`` are all one has to write; the rest says where it differs from the
+    common case. What it keeps and sends is counted (``costs``), not declared; ``digrad check``
+    holds a class to its word.
     """
-    if isinstance(scale, Tensor):  # a step size for each trial
-        return torch.addcmul(rows, change, scale)
-    room = getattr(getattr(mix, "__self__", None), "room", None)  # of the mixer whose verb it is
-    return torch.add(rows, change, alpha=scale, out=None if room is None else room(rows))
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
+    exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
+    overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
+    root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
+    moves_by_n_pi: ClassVar[bool] = False  # whether its mean moves by nπ times the mean gradient
+
+    @abstractmethod
+    def init(self, x: Tensor) -> S:
+        """State before the first gradient; the rows of x are the common start."""
+
+    @abstractmethod
+    def step(self, s: S, g: Tensor, net: Mixer, lr: Scale) -> S:
+        """One step from the gradients g taken at ``point(s)``; s is left untouched.
+
+        Except for what ``overwrites`` names: once a verb with ``of="x"`` has been handed its
+        rows, ``s.x`` is not read any more, and the result may have been put in its place.
+        """
+
+    def point(self, s: S) -> Tensor:
+        """Where the next gradients are wanted: each node's current answer."""
+        first: Tensor = _fields(s)[0]
+        return first
+
+    def answer(self, s: S) -> Tensor:
+        """Rows whose mean (weighted by π_R if ``root_weighted``) is the method's answer."""
+        return self.point(s)
+
+    def tracker(self, s: S) -> Tensor | None:
+        """Rows that sum to the sum of the gradients last seen; none if it tracks nothing."""
+        return None
+
+    @property
+    def samples(self) -> int:
+        """How many independent minibatches are averaged into one gradient; 1 for most."""
+        return 1
+
+    @property
+    def speed(self) -> float:
+        """How many times as far as a plain step its mean moves in the long run: momentum."""
+        return 1.0
+
+    def moves_by(self, n_pi: float) -> float:
+        """How far its mean moves, in mean gradients: a fair step is γ divided by that."""
+        return (n_pi if self.moves_by_n_pi else 1.0) * self.speed
+
+    def __repr__(self) -> str:
+        """Name the class and its parameters, alike on all machines."""
+        own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({own})"
 
 
-def adapt_then_combine(
-    mix: Mix, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0
-) -> Tensor:
-    """W(X + αD): every node changes its row, then sends it."""
-    return mix(plus(mix, rows, change, scale))
+def _fields(state: Any) -> Any:
+    return state
 
 
-def combine_then_adapt(
-    mix: Mix, rows: Tensor, change: Tensor, scale: float | Tensor = 1.0
-) -> Tensor:
-    """WX + αD: every node sends its row as it is, so the change may come later."""
-    return plus(None, mix(rows), change, scale)
+@runtime_checkable
+class Early(Protocol[S_contra]):
+    """An algorithm that sends something which does not wait for the next gradients."""
+
+    def early(self, s: S_contra) -> tuple[tuple[Verb, Tensor], ...]:
+        """Rows the next step will mix whatever its gradients are; they may leave at once.
+
+        The step hands these very tensors to the mixer, without a change.
+        """
+        ...
+
+
+def adapt_then_combine(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Tensor:
+    """W(X + Σ αD): every node changes its row, then sends it."""
+    return mix(rows, *changes, of=of)
+
+
+def combine_then_adapt(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Tensor:
+    """WX + Σ αD: every node sends its row as it is, so the changes may come later."""
+    return changed(mix(rows, of=of), changes)
 
 
 FORMS: dict[str, Callable[..., Tensor]] = {
@@ -82,63 +196,3 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 def leaving(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
     """Pick what is mixed as it is, so that it can leave before the next gradients are known."""
     return tuple((verb, rows) for form, verb, rows in mixed if form == "cta" and rows is not None)
-
-
-class Traffic(NamedTuple):
-    """What one step sends over every link, self-loops not counted."""
-
-    pull_vectors: int = 0
-    push_vectors: int = 0
-    push_scalars: int = 0
-
-
-class Algorithm(Protocol[S]):
-    """A pure recursion on stacked variables; every state is a NamedTuple of tensors."""
-
-    needs: ClassVar[Needs]
-    exact: ClassVar[bool]  # whether it reaches the optimum with a constant step and no noise
-    memory: ClassVar[int]  # vectors a node keeps
-    root_weighted: ClassVar[bool]  # whether its answer is π_Rᵀ X, otherwise the plain mean
-    moves_by_n_pi: ClassVar[bool]  # whether its mean moves by nπ times the mean gradient
-
-    @property
-    def traffic(self) -> Traffic:
-        """What it sends in one step."""
-        ...
-
-    def init(self, x: Tensor) -> S:
-        """State before the first gradient; the rows of x are the common start."""
-        ...
-
-    def step(self, s: S, g: Tensor, net: Mixer, lr: float | Tensor) -> S:
-        """One step from the gradients g taken at ``point(s)``; s is left untouched."""
-        ...
-
-    def point(self, s: S) -> Tensor:
-        """Where the next gradients are wanted: each node's current answer."""
-        ...
-
-    def center(self, s: S) -> Tensor:
-        """Rows whose mean (weighted by π_R if ``root_weighted``) is the method's answer."""
-        ...
-
-    def tracker(self, s: S) -> Tensor | None:
-        """Rows that sum to the sum of the gradients last seen; none if it tracks nothing."""
-        ...
-
-    @property
-    def samples(self) -> int:
-        """How many independent minibatches are averaged into one gradient; 1 for most."""
-        ...
-
-
-@runtime_checkable
-class Early(Protocol[S_contra]):
-    """An algorithm that sends something which does not wait for the next gradients."""
-
-    def early(self, s: S_contra) -> tuple[tuple[Verb, Tensor], ...]:
-        """Rows the next step will mix whatever its gradients are; they may leave at once.
-
-        The step hands these very tensors to the mixer.
-        """
-        ...

@@ -6,11 +6,20 @@ diffusion, D², NIDS) symmetric too. These keep γG, not G, from the step before
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import FORMS, Form, Mixer, Needs, Traffic, Verb, leaving
+from digrad.algorithms.contract import (
+    FORMS,
+    Algorithm,
+    Form,
+    Mixer,
+    Needs,
+    Scale,
+    Verb,
+    leaving,
+)
 from digrad.base.errors import lookup
 
 
@@ -41,40 +50,11 @@ class PsiState(NamedTuple):
     psi: Tensor | None = None  # X - γG of the step before; none before the first step
 
 
-class _HasModels(Protocol):
-    @property
-    def x(self) -> Tensor: ...
-
-
-class _Family:
-    """What all of them share; never used by itself."""
-
-    needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC
-    exact: ClassVar[bool] = True
-    memory: ClassVar[int] = 2
-    root_weighted: ClassVar[bool] = False
-    moves_by_n_pi: ClassVar[bool] = False
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic(pull_vectors=1)
-
-    @property
-    def samples(self) -> int:
-        return 1
-
-    def point(self, s: _HasModels) -> Tensor:
-        return s.x
-
-    def center(self, s: _HasModels) -> Tensor:
-        return s.x
-
-    def tracker(self, s: _HasModels) -> Tensor | None:
-        return None
+_CORRECTED = Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC
 
 
 @dataclass(frozen=True)
-class DSGD(_Family):
+class DSGD(Algorithm[ModelState]):
     """Decentralized stochastic gradient descent: X⁺ = W(X - γG).
 
     With a constant step it stops near the optimum, at a distance that grows with γ and with
@@ -90,8 +70,7 @@ class DSGD(_Family):
     """
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC
-    exact: ClassVar[bool] = False
-    memory: ClassVar[int] = 1
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
 
     form: Form = "atc"
 
@@ -101,15 +80,15 @@ class DSGD(_Family):
     def init(self, x: Tensor) -> ModelState:
         return ModelState(x)
 
-    def step(self, s: ModelState, g: Tensor, net: Mixer, lr: float | Tensor) -> ModelState:
-        return ModelState(FORMS[self.form](net.pull, s.x, g, -lr))
+    def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
+        return ModelState(FORMS[self.form](net.pull, s.x, (-lr, g), of="x"))
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving((self.form, "pull", s.x))
 
 
 @dataclass(frozen=True)
-class Diffusion(_Family):
+class Diffusion(Algorithm[DiffusionState]):
     """Diffusion with row-stochastic weights: X⁺ = R(X - γG).
 
     The same step as DSGD, without asking for column sums of 1. π_Rᵀ X then moves by
@@ -127,8 +106,7 @@ class Diffusion(_Family):
     """
 
     needs: ClassVar[Needs] = Needs.PULL
-    exact: ClassVar[bool] = False
-    memory: ClassVar[int] = 1
+    overwrites: ClassVar[tuple[str, ...]] = ("x", "phi")
     root_weighted: ClassVar[bool] = True
 
     form: Form = "atc"
@@ -139,17 +117,21 @@ class Diffusion(_Family):
     def init(self, x: Tensor) -> DiffusionState:
         return DiffusionState(x, x if self.form == "cta" else None)
 
-    def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: float | Tensor) -> DiffusionState:
+    def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
         x = self.point(s) - lr * g
-        mixed = net.pull(x)
-        return DiffusionState(x, mixed) if self.form == "cta" else DiffusionState(mixed)
+        if self.form == "cta":
+            return DiffusionState(x, net.pull(x, of="phi"))
+        return DiffusionState(net.pull(x, of="x"))
 
-    def point(self, s: DiffusionState) -> Tensor:  # type: ignore[override]  # Φ exists here only
+    def point(self, s: DiffusionState) -> Tensor:
         return s.x if s.phi is None else s.phi
+
+    def answer(self, s: DiffusionState) -> Tensor:
+        return s.x
 
 
 @dataclass(frozen=True)
-class Extra(_Family):
+class Extra(Algorithm[ExtraState]):
     """EXTRA: Xₖ₊₁ = (I + W)Xₖ - ½(I + W)Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁), X₁ = WX₀ - γ₀G₀.
 
     WX is kept from the step before inside H = ½(I + W)X - γG, so that X travels once:
@@ -160,11 +142,14 @@ class Extra(_Family):
         Optimization, SIAM Journal on Optimization 2015.
     """
 
+    needs: ClassVar[Needs] = _CORRECTED
+    exact: ClassVar[bool] = True
+
     def init(self, x: Tensor) -> ExtraState:
         return ExtraState(x, h=x)
 
-    def step(self, s: ExtraState, g: Tensor, net: Mixer, lr: float | Tensor) -> ExtraState:
-        wx, change = net.pull(s.x), lr * g
+    def step(self, s: ExtraState, g: Tensor, net: Mixer, lr: Scale) -> ExtraState:
+        wx, change = net.pull(s.x, of="x"), lr * g
         return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
 
     def early(self, s: ExtraState) -> tuple[tuple[Verb, Tensor], ...]:
@@ -177,7 +162,7 @@ def _corrected(s: PsiState, psi: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ExactDiffusion(_Family):
+class ExactDiffusion(Algorithm[PsiState]):
     """Exact diffusion: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰.
 
     In two-step form Xₖ₊₁ = ½(I + W)(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)).
@@ -187,17 +172,21 @@ class ExactDiffusion(_Family):
         IEEE Transactions on Signal Processing 2019.
     """
 
+    needs: ClassVar[Needs] = _CORRECTED
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
+
     def init(self, x: Tensor) -> PsiState:
         return PsiState(x)
 
-    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g
         phi = _corrected(s, psi)
-        return PsiState(0.5 * (phi + net.pull(phi)), psi)
+        return PsiState(0.5 * (phi + net.pull(phi, of="x")), psi)
 
 
 @dataclass(frozen=True)
-class D2(_Family):
+class D2(Algorithm[PsiState]):
     """D²: Ψ⁺ = X - γG, X⁺ = W(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰; all eigenvalues of W above -1/3.
 
     Exact diffusion with W in place of ½(I + W), hence faster where W allows it.
@@ -207,20 +196,20 @@ class D2(_Family):
         ICML 2018.
     """
 
-    needs: ClassVar[Needs] = (
-        Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC | Needs.ABOVE_MINUS_THIRD
-    )
+    needs: ClassVar[Needs] = _CORRECTED | Needs.ABOVE_MINUS_THIRD
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
 
     def init(self, x: Tensor) -> PsiState:
         return PsiState(x)
 
-    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g
-        return PsiState(net.pull(_corrected(s, psi)), psi)
+        return PsiState(net.pull(_corrected(s, psi), of="x"), psi)
 
 
 @dataclass(frozen=True)
-class NIDS(_Family):
+class NIDS(Algorithm[PsiState]):
     """NIDS: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), but X¹ = Ψ¹ without mixing.
 
     Its parameter c is 1/(2γ), so that I - γc(I - W) = ½(I + W); from a common start it
@@ -232,10 +221,14 @@ class NIDS(_Family):
         2019.
     """
 
+    needs: ClassVar[Needs] = _CORRECTED
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
+
     def init(self, x: Tensor) -> PsiState:
         return PsiState(x)
 
-    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: float | Tensor) -> PsiState:
+    def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g
         phi = _corrected(s, psi)
-        return PsiState(phi if s.psi is None else 0.5 * (phi + net.pull(phi)), psi)
+        return PsiState(phi if s.psi is None else 0.5 * (phi + net.pull(phi, of="x")), psi)

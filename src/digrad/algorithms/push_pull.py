@@ -4,13 +4,23 @@ All of them are X⁺ = R(X - γY) or RX - γY together with Y⁺ = C(Y + G⁺ - 
 from Y⁰ = G⁰. Step t is handed Gᵗ, so it first makes Yᵗ and then Xᵗ⁺¹.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving, plus
+from digrad.algorithms.contract import (
+    FORMS,
+    Algorithm,
+    Form,
+    Mix,
+    Mixer,
+    Needs,
+    Scale,
+    Verb,
+    leaving,
+)
 from digrad.base.errors import lookup
 
 
@@ -26,17 +36,14 @@ def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Fo
     """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
     if y is None or last is None:
         return g
-    if form == "atc":
-        return mix(plus(mix, y, g).sub_(last))  # in place: it is ours, and still in the cache
-    return (mix(y) + g).sub_(last)
+    return FORMS[form](mix, y, (1, g), (-1, last), of="y")
 
 
-class _Family(ABC):
+class _Family(Algorithm[TrackingState]):
     """What all of them share."""
 
-    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = True
-    memory: ClassVar[int] = 3
+    overwrites: ClassVar[tuple[str, ...]] = ("y", "x")
     root_weighted: ClassVar[bool] = True
     moves_by_n_pi: ClassVar[bool] = True
     y_verb: ClassVar[Verb] = "push"  # how trackers travel; models are pulled
@@ -46,31 +53,17 @@ class _Family(ABC):
     def forms(self) -> tuple[Form, Form]:
         """How X and Y are mixed."""
 
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic(pull_vectors=1, push_vectors=1)
-
-    @property
-    def samples(self) -> int:
-        return 1
-
     def init(self, x: Tensor) -> TrackingState:
         return TrackingState(x)
 
-    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: float | Tensor) -> TrackingState:
+    def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: Scale) -> TrackingState:
         x_form, y_form = self.forms
         y = tracked(s.y, s.g, g, getattr(net, self.y_verb), y_form)
-        return TrackingState(FORMS[x_form](net.pull, s.x, y, -lr), y, g)
+        return TrackingState(FORMS[x_form](net.pull, s.x, (-lr, y), of="x"), y, g)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
         return leaving((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
-
-    def point(self, s: TrackingState) -> Tensor:
-        return s.x
-
-    def center(self, s: TrackingState) -> Tensor:
-        return s.x
 
     def tracker(self, s: TrackingState) -> Tensor | None:
         return s.y
@@ -225,10 +218,6 @@ class DSGT(_Family):
 
     def __post_init__(self) -> None:
         lookup(_DSGT_FORMS, self.form, "form")
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic(pull_vectors=2)
 
     @property
     def forms(self) -> tuple[Form, Form]:

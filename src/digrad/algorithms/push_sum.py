@@ -3,7 +3,7 @@
 The plain mean of the numerators is the answer; it moves by γ times the mean gradient.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from math import ceil, log
 from typing import ClassVar, NamedTuple
@@ -11,7 +11,19 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import FORMS, Form, Mix, Mixer, Needs, Traffic, Verb, leaving
+from digrad.algorithms.contract import (
+    FORMS,
+    Algorithm,
+    Change,
+    Form,
+    Mix,
+    Mixer,
+    Needs,
+    Scale,
+    Verb,
+    changed,
+    leaving,
+)
 from digrad.algorithms.push_pull import tracked
 from digrad.base.errors import ParameterError, lookup
 
@@ -45,33 +57,14 @@ def _ones(x: Tensor) -> Tensor:
     return torch.ones_like(x[..., :1])
 
 
-class _Family:
-    """What all of them share; never used by itself."""
-
-    needs: ClassVar[Needs] = Needs.PUSH | Needs.STRONGLY_CONNECTED
-    exact: ClassVar[bool] = True
-    memory: ClassVar[int] = 3
-    root_weighted: ClassVar[bool] = False
-    moves_by_n_pi: ClassVar[bool] = False
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic(push_vectors=2, push_scalars=1)
-
-    @property
-    def samples(self) -> int:
-        return 1
+_NEEDS = Needs.PUSH | Needs.STRONGLY_CONNECTED
 
 
-class _Untracked(_Family):
+class _Untracked(Algorithm[PushSumState]):
     """What SGP and gradient-push share; never used by itself."""
 
-    exact: ClassVar[bool] = False
-    memory: ClassVar[int] = 1
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic(push_vectors=1, push_scalars=1)
+    needs: ClassVar[Needs] = _NEEDS
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
 
     def init(self, x: Tensor) -> PushSumState:
         return PushSumState(x)
@@ -82,11 +75,8 @@ class _Untracked(_Family):
     def point(self, s: PushSumState) -> Tensor:
         return s.x if s.w is None else s.x / s.w
 
-    def center(self, s: PushSumState) -> Tensor:
+    def answer(self, s: PushSumState) -> Tensor:
         return s.x
-
-    def tracker(self, s: PushSumState) -> Tensor | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -96,9 +86,9 @@ class SGP(_Untracked):
     Assran, Loizou, Ballas, Rabbat, ICML 2019.
     """
 
-    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: float | Tensor) -> PushSumState:
+    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         w = _ones(s.x) if s.w is None else s.w
-        return PushSumState(net.push(s.x - lr * g), net.push(w))
+        return PushSumState(net.push(s.x - lr * g, of="x"), net.push(w, of="w"))
 
 
 @dataclass(frozen=True)
@@ -108,14 +98,20 @@ class GradientPush(_Untracked):
     SGP with one push more at the start. Nedić & Olshevsky, IEEE Trans. Autom. Control 2015.
     """
 
-    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: float | Tensor) -> PushSumState:
+    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         # Rows of a common start stay equal under CX/C1, so the first gradient is rightly at X.
-        v, w = (net.push(s.x), net.push(_ones(s.x))) if s.w is None else (s.x, s.w)
-        return PushSumState(net.push(v - lr * g), net.push(w))
+        v, w = s.x, s.w
+        if w is None:
+            v, w = net.push(v, of="x"), net.push(_ones(v), of="w")
+        return PushSumState(net.push(v - lr * g, of="x"), net.push(w, of="w"))
 
 
-class _Tracked(_Family, ABC):
+class _Tracked(Algorithm[DigingState]):
     """What Push-DIGing and its forms share."""
+
+    needs: ClassVar[Needs] = _NEEDS
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("y", "u")
 
     @property
     @abstractmethod
@@ -125,13 +121,14 @@ class _Tracked(_Family, ABC):
     def init(self, x: Tensor) -> DigingState:
         return DigingState(x, _ones(x))
 
-    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
         return self._step(s, g, net.push, lr)
 
-    def _step(self, s: DigingState, g: Tensor, push: Mix, lr: float | Tensor) -> DigingState:
+    def _step(self, s: DigingState, g: Tensor, push: Mix, lr: Scale) -> DigingState:
         u_form, y_form = self.forms
         y = tracked(s.y, s.g, g, push, y_form)
-        return DigingState(FORMS[u_form](push, s.u, y, -lr), push(s.v), y, g)
+        u = FORMS[u_form](push, s.u, (-lr, y), of="u")
+        return DigingState(u, push(s.v, of="v"), y, g)
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
@@ -140,7 +137,7 @@ class _Tracked(_Family, ABC):
     def point(self, s: DigingState) -> Tensor:
         return s.u / s.v
 
-    def center(self, s: DigingState) -> Tensor:
+    def answer(self, s: DigingState) -> Tensor:
         return s.u
 
     def tracker(self, s: DigingState) -> Tensor | None:
@@ -205,10 +202,6 @@ class MGPushDiging(_Tracked):
             raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
 
     @property
-    def traffic(self) -> Traffic:
-        return Traffic(push_vectors=2 * self.rounds, push_scalars=self.rounds)
-
-    @property
     def samples(self) -> int:
         return self.rounds
 
@@ -216,11 +209,12 @@ class MGPushDiging(_Tracked):
     def forms(self) -> tuple[Form, Form]:
         return ("atc", self.y_form)
 
-    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: float | Tensor) -> DigingState:
-        def push(rows: Tensor) -> Tensor:
-            for _ in range(self.rounds):
+    def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
+        def push(rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+            rows = changed(rows, changes)
+            for _ in range(self.rounds - 1):  # what comes of these replaces nothing yet
                 rows = net.push(rows)
-            return rows
+            return net.push(rows, of=of)
 
         return self._step(s, g, push, lr)
 
@@ -240,11 +234,15 @@ def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
 
 
 @dataclass(frozen=True)
-class Sonata(_Family):
+class Sonata(Algorithm[SonataState]):
     """SONATA, linear surrogate: X⁺ = (1/φ⁺) C φ(X - γY), φ⁺ = Cφ, Y⁺ = (1/φ⁺)(C φY + G⁺ - G).
 
     Push-DIGing with u = φX; Y tracks the mean. Scutari & Sun, Mathematical Programming 2019.
     """
+
+    needs: ClassVar[Needs] = _NEEDS
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("x", "z")
 
     def init(self, x: Tensor) -> SonataState:
         return SonataState(x, _ones(x))
@@ -252,16 +250,13 @@ class Sonata(_Family):
     def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving(("cta", "push", s.phi))
 
-    def step(self, s: SonataState, g: Tensor, net: Mixer, lr: float | Tensor) -> SonataState:
+    def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         y = g if s.z is None or s.g is None else (s.z + g - s.g) / s.phi
-        phi = net.push(s.phi)
-        x = net.push(s.phi * (s.x - lr * y)) / phi
-        return SonataState(x, phi, net.push(s.phi * y), g)
+        phi = net.push(s.phi, of="phi")
+        x = net.push(s.phi * (s.x - lr * y), of="x") / phi
+        return SonataState(x, phi, net.push(s.phi * y, of="z"), g)
 
-    def point(self, s: SonataState) -> Tensor:
-        return s.x
-
-    def center(self, s: SonataState) -> Tensor:
+    def answer(self, s: SonataState) -> Tensor:
         return s.phi * s.x
 
     def tracker(self, s: SonataState) -> Tensor | None:

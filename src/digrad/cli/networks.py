@@ -194,20 +194,20 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS
+    from digrad.algorithms import ALGORITHMS, costs
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
         rows.add_column(column)
     for name, make in ALGORITHMS.items():
-        algorithm = make()
+        algorithm, counted = make(), costs(make())
         needs = ", ".join(str(flag.name).lower().replace("_", " ") for flag in algorithm.needs)
         rows.add_row(
             Text(name, style="bold"),
             needs,
             "yes" if algorithm.exact else "no",
-            f"{algorithm.memory} vector{'s' if algorithm.memory > 1 else ''}",
-            _traffic(algorithm.traffic),
+            f"{counted.memory} vector{'s' if counted.memory > 1 else ''}",
+            _traffic(counted.traffic),
             Text((make.__doc__ or "").splitlines()[0]),
         )
     show(rows, width=220)
@@ -218,7 +218,7 @@ def _traffic(traffic: Any) -> str:
     parts = [
         (traffic.pull_vectors, "pull"),
         (traffic.push_vectors, "push"),
-        (traffic.push_scalars, "scalar"),
+        (traffic.pull_scalars + traffic.push_scalars, "scalar"),
     ]
     return " + ".join(f"{count} {what}" for count, what in parts if count) or "all to a server"
 

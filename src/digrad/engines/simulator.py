@@ -7,6 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from digrad.algorithms.contract import Change, changed
 from digrad.networks.registry import NetworkLike, as_network
 
 SPARSE_N = 128  # below it a dense product is faster whatever the number of links
@@ -33,13 +34,17 @@ class Simulator:
         self._pull = Weights(net.R, device, dtype)
         self._push = Weights(net.C, device, dtype)
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        """R X."""
-        return self._pull(rows)
+    def at(self, t: int) -> "Simulator":
+        """Return the mixer of step t: this one, since the network stays as it is."""
+        return self
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        """C X."""
-        return self._push(rows)
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R(X + Σ αD)."""
+        return self._pull(changed(rows, changes))
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C(X + Σ αD)."""
+        return self._push(changed(rows, changes))
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""

@@ -4,7 +4,7 @@ A recursion treats every column alike, so a step can be taken on a stretch of co
 time, and what it needs besides the state is bounded by the size of a stretch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Mixer
-from digrad.optim.bucket_mixer import Alone, same_memory
+from digrad.optim.bucket_mixer import same_memory
 from digrad.optim.layout import Layout, Slot
 
 
@@ -49,17 +49,19 @@ class Bucket:
         """Take one step with the gradients g, which may be the parameters' own."""
         self.settle(algorithm, algorithm.step(self.state, g, mixer, lr), g)
 
-    def places(self, brings: Mapping[int, str]) -> dict[int, Tensor]:
-        """Return where mixings can put what they bring: on variables with memory of their own.
-
-        The first step is unlike the others, as it has gaps in its state.
-        """
-        values = [value for value in self.state if value is not None]
-        memory = {value.untyped_storage().data_ptr() for value in values}
-        if len(memory) < len(self.state):
+    def places(self, overwrites: Sequence[str]) -> dict[str, Tensor]:
+        """Return where results may be put: on variables that are given up, and nobody else has."""
+        kept = [value for value in self.state if value is not None]
+        memory = {value.untyped_storage().data_ptr() for value in kept}
+        if len(memory) < len(kept):
             return {}
-        old = {call: getattr(self.state, name) for call, name in brings.items()}
-        return {k: v for k, v in old.items() if v is self.models or v.is_contiguous()}
+        old = {name: getattr(self.state, name) for name in overwrites}
+        return {name: value for name, value in old.items() if self._fits(value)}
+
+    def _fits(self, value: Tensor | None) -> bool:
+        if value is None or value.shape != self.models.shape:  # push-sum weights are everybody's
+            return False
+        return value is self.models or value.is_contiguous()
 
     def settle(self, algorithm: Algorithm[Any], state: Any, lent: Tensor | None = None) -> None:
         """Take over a state, and put its point into the models; what is lent is copied."""
@@ -144,32 +146,3 @@ def _edges(slots: Sequence[Slot], most: int) -> list[int]:
         count = -(-width // most)
         edges += [slot.start + width * k // count for k in range(1, count)]
     return [*edges, slots[-1].stop] if slots else []
-
-
-def variables(algorithm: Algorithm[Any]) -> dict[str, bool]:
-    """Return the names of the variables an algorithm keeps, and whether each has a full row.
-
-    >>> from digrad.algorithms import SGP
-    >>> variables(SGP())  # the push-sum weight of a node is one number
-    {'x': True, 'w': False}
-    """
-    x = torch.zeros(1, 2)
-    state = algorithm.init(x)
-    for _ in range(2):
-        state = algorithm.step(state, x, Alone(), 0.0)
-    made = state._asdict().items()
-    return {name: value.shape[-1] == 2 for name, value in made if value is not None}
-
-
-def vectors(algorithm: Algorithm[Any]) -> int:
-    """Return how many vectors of the model's length a node keeps, its model included.
-
-    >>> from digrad.algorithms import SGP, PushPull
-    >>> vectors(PushPull()), vectors(SGP())  # x, y, g; numerators and models
-    (3, 2)
-    """
-    x = torch.zeros(1, 2)
-    state = algorithm.step(algorithm.init(x), x, Alone(), 0.0)
-    point = algorithm.point(state)
-    shown = any(value is point for value in state)
-    return sum(variables(algorithm).values()) + (not shown)

@@ -130,11 +130,11 @@ class Decentralized(torch.optim.Optimizer):
         settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
-        scaled = scale_by_n_pi and self.algorithm.moves_by_n_pi
-        self._per_lr = 1 / perron(self.network).n_pi if scaled else 1.0
+        fair = self.algorithm.moves_by(perron(self.network).n_pi) if scale_by_n_pi else 1.0
+        self._per_lr = 1 / fair
         options = {
             "lr and weight_decay": settings,
-            "scale_by_n_pi": scaled,
+            "scale_by_n_pi": scale_by_n_pi,
             "bucket_bytes": bucket_bytes,
             "overlap": overlap,
             "log_every": log_every if log_dir else 0,
@@ -210,6 +210,7 @@ class Decentralized(torch.optim.Optimizer):
             ],
             scale=1.0 if scale is None else 1 / float(scale),
             skip=skip,
+            t=self.t,
         )
         self._cut_off = False
         self.t += 1

@@ -3,40 +3,49 @@
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Verb
+from digrad.algorithms.contract import Change, Verb
 from digrad.engines.processes.engine import Sent
 from digrad.engines.simulator import Simulator
 from digrad.networks.network import Network
 
 
-class Local(Simulator):
-    """The simulator with what else the optimizer asks of an engine; nothing travels."""
+class Local:
+    """A simulator with what else the optimizer asks of an engine; nothing travels."""
 
     rank, world = 0, 1
 
     def __init__(self, net: Network, *, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(net, device=device, dtype=dtype)
+        self._simulator = Simulator(net, device=device, dtype=dtype)
+        self.rows, self.nodes = self._simulator.rows, self._simulator.nodes
         self.blocks: tuple[int, ...] = (net.n,)
         self.sent = Sent()
         self._links = len(net.pull_graph.edges), len(net.push_graph.edges)
 
-    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """R X."""
-        self._count(self._links[0], rows)
-        return _placed(super().pull(rows), out)
+    def at(self, t: int) -> "Local":
+        """Return the mixer of step t: this one, since the network stays as it is."""
+        return self
 
-    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """C X."""
+    def pull(
+        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
+    ) -> Tensor:
+        """R(X + Σ αD)."""
+        self._count(self._links[0], rows)
+        return _placed(self._simulator.pull(rows, *changes), out)
+
+    def push(
+        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
+    ) -> Tensor:
+        """C(X + Σ αD)."""
         self._count(self._links[1], rows)
-        return _placed(super().push(rows), out)
+        return _placed(self._simulator.push(rows, *changes), out)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """Every row replaced by the mean of all."""
+        return self._simulator.mean(rows)
 
     def _count(self, links: int, rows: Tensor) -> None:
         self.sent.messages += links
         self.sent.bytes += links * rows.shape[-1] * rows.element_size()
-
-    def room(self, like: Tensor, /) -> Tensor | None:
-        """Any memory will do."""
-        return None
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Do nothing: all rows are here."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Early, Needs
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
-from digrad.optim.bucket_mixer import Link, Turns, brought
+from digrad.optim.bucket_mixer import Landing, Link, Turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
@@ -43,7 +43,7 @@ class Rows:
         broadcast: bool,
     ) -> None:
         self.algorithm, self.engine, self.layout = algorithm, engine, layout
-        self.n, self._overlap, self._brings = network.n, overlap, brought(algorithm)
+        self.n, self._overlap = network.n, overlap
         vectors = perron(network)
         self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
         self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
@@ -52,7 +52,9 @@ class Rows:
             self._broadcast(bucket_bytes)
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
-    def step(self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int]) -> float:
+    def step(
+        self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int], t: int
+    ) -> float:
         """Take one step with the gradients that the parameters have.
 
         Args:
@@ -60,27 +62,27 @@ class Rows:
             scale: a factor of all gradients.
             skip: own nodes that take part with the gradient they used last, where the method
                 keeps it, and with zero otherwise.
+            t: the number of the step.
 
         Returns:
             The seconds spent in exchanges.
         """
-        turns = Turns(self.engine)
+        turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
         for bucket in self.buckets:
             lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            bucket.step(
-                self.algorithm, g, turns.next(bucket.width, bucket.places(self._brings)), lr
-            )
+            mixer = turns.next(bucket.width, bucket.places(overwrites))
+            bucket.step(self.algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
-            self._begin(self.algorithm)
+            self._begin(self.algorithm, self.engine.at(t + 1))
         return turns.seconds
 
     def xhat(self) -> Tensor:
         """Return the method's answer as one row; every rank must ask for it."""
         xhat = self.models.new_empty(self.layout.dim)
         for bucket in self.buckets:
-            center = self.algorithm.center(bucket.state)
-            xhat[bucket.columns] = self.engine.weighted(center, self.answer_weights).to(xhat)
+            answer = self.algorithm.answer(bucket.state)
+            xhat[bucket.columns] = self.engine.weighted(answer, self.answer_weights).to(xhat)
         return xhat
 
     def _gradients(self, bucket: Bucket, scale: float, decay: float, skip: Sequence[int]) -> Tensor:
@@ -94,8 +96,8 @@ class Rows:
             g[row] = 0 if last is None else last[row]
         return g
 
-    def _begin(self, algorithm: Early[Any]) -> None:
-        """Send what the next step will mix whatever its gradients are.
+    def _begin(self, algorithm: Early[Any], net: Landing) -> None:
+        """Send what the next step will mix whatever its gradients are, over its own mixer.
 
         Push-sum weights travel with the first bucket only, as in ``Turns``.
         """
@@ -106,7 +108,7 @@ class Rows:
             for (verb, rows), for_all in zip(early, shared, strict=True):
                 if bucket is first or not for_all:
                     try:
-                        self.engine.begin(verb, rows)
+                        net.begin(verb, rows)
                     except PeerError:
                         # A rank that has taken its last step may be gone. If it is missed, the
                         # next exchange says so.

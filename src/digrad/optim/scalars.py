@@ -87,7 +87,7 @@ def measure(rows: Rows, loss: float | Tensor | None = None) -> dict[str, float]:
     found = settled.new_zeros(len(models), 3)
     found[:, 0] = torch.nan if loss is None else torch.as_tensor(loss).to(found)
     for bucket in rows.buckets:
-        xhat = engine.weighted(algorithm.center(bucket.state), rows.answer_weights)
+        xhat = engine.weighted(algorithm.answer(bucket.state), rows.answer_weights)
         found[:, 1] += (bucket.models - xhat).square().sum(-1)
         y = algorithm.tracker(bucket.state)
         found[:, 2] += (

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm
+from digrad.algorithms.counting import costs
 from digrad.base.errors import DigradError, message
-from digrad.optim.buckets import Bucket, variables
+from digrad.optim.buckets import Bucket
 
 Pieces = dict[str, Sequence[Tensor]]  # by variable: tensors that follow each other
 
@@ -25,7 +26,7 @@ def pieces(algorithm: Algorithm[Any], buckets: Sequence[Bucket], row: int) -> Pi
     """
     in_order = sorted(buckets, key=lambda bucket: bucket.columns.start)
     made: Pieces = {}
-    for name, full in variables(algorithm).items():
+    for name, full in costs(algorithm).variables.items():
         parts = in_order if full else in_order[:1]
         made[name] = [_piece(bucket, name, full)[row] for bucket in parts]
     return made
@@ -40,7 +41,7 @@ def _piece(bucket: Bucket, name: str, full: bool) -> Tensor:
 
 def absent(algorithm: Algorithm[Any], bucket: Bucket) -> str:
     """Return the names of the variables that there are none of yet."""
-    return ",".join(k for k in variables(algorithm) if getattr(bucket.state, k) is None)
+    return ",".join(k for k in costs(algorithm).variables if getattr(bucket.state, k) is None)
 
 
 def restore(
@@ -54,13 +55,13 @@ def restore(
     models = buckets[0].models
     there = {
         name: [_checked(node, name, dim if full else 1, models.dtype) for node in nodes]
-        for name, full in variables(algorithm).items()
+        for name, full in costs(algorithm).variables.items()
         if name not in missing.split(",")
     }
     shared = {  # one object in all buckets, as a step leaves it
         name: torch.stack(list(rows)).to(models.device)
         for name, rows in there.items()
-        if not variables(algorithm)[name]
+        if not costs(algorithm).variables[name]
     }
     for bucket in buckets:
         full = {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Needs
+from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
 from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
@@ -63,8 +64,9 @@ class Gauge:
         uniform = start.new_full((net.n,), 1.0 / net.n)
         root = torch.as_tensor(vectors.pi_R).to(start)
         pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
-        traffic = algorithm.traffic
+        traffic = costs(algorithm).traffic
         messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
+        scalars = traffic.pull_scalars * pulls + traffic.push_scalars * pushes
         size = start.element_size()
         rounded = message_dtype is not None and problem.dim > 1
         each = message_dtype.itemsize if rounded and message_dtype else size
@@ -74,7 +76,7 @@ class Gauge:
             root if algorithm.root_weighted else uniform,
             torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
             messages,
-            messages * problem.dim * each + traffic.push_scalars * pushes * size,
+            messages * problem.dim * each + scalars * size,
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
             frozenset(metrics or (problem.measures if isinstance(problem, Measured) else VALUES)),
         )
@@ -96,7 +98,7 @@ class Gauge:
 
     def answer(self, moment: Moment) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
-        rows = self.algorithm.center(moment.state)
+        rows = self.algorithm.answer(moment.state)
         return torch.einsum("n,...nd->...d", self.answer_weights, rows)
 
     def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -124,4 +126,4 @@ class Gauge:
 
     def finite(self, moment: Moment) -> Tensor:
         """Say which trials still consist of finite numbers."""
-        return self.algorithm.center(moment.state).isfinite().flatten(1).all(dim=1)
+        return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from digrad import __version__
-from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms import ALGORITHMS, Algorithm, costs
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
@@ -269,8 +269,8 @@ def _schedule(experiment: Experiment) -> Schedule:
 def _scale(experiment: Experiment, method: Algorithm[Any], net: Network) -> float:
     """Return what a user's step is multiplied by.
 
-    1/(nπ) for methods that move by nπ times the gradient. Under the theorem's schedule the
-    user's number is a factor of the theorem's step, which other methods get times nπ.
+    One over how far the method moves, nπ mean gradients or 1. Under the theorem's schedule
+    the user's number is a factor of the theorem's step, which other methods get times nπ.
     """
     n_pi, theorem = perron(net).n_pi, 1.0
     by_theorem = experiment.schedule.kind == "theorem"
@@ -278,9 +278,8 @@ def _scale(experiment: Experiment, method: Algorithm[Any], net: Network) -> floa
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
-    if method.moves_by_n_pi and (experiment.scale_by_n_pi or by_theorem):
-        return theorem / n_pi
-    return theorem
+    fair = experiment.scale_by_n_pi or by_theorem
+    return theorem / method.moves_by(n_pi) if fair else theorem
 
 
 def _parts(
@@ -288,7 +287,8 @@ def _parts(
 ) -> Iterator[Trials]:
     """Cut the sweep into as few pieces as memory allows."""
     pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
-    each = problem.nodes * problem.dim * problem.start().element_size() * (method.memory + 6)
+    row = problem.dim * problem.start().element_size()
+    each = problem.nodes * row * (costs(method).memory + 6)
     at_once = experiment.trials_at_once or max(1, MEMORY // each)
     for k in range(0, len(pairs), at_once):
         part = pairs[k : k + at_once]

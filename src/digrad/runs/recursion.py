@@ -18,12 +18,19 @@ ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever
 MOST_UNROLLED = 8  # steps compiled into one graph: fewer pay for Python, more for compiling
 
 
-class Engine(Mixer, Protocol):
-    """A mixer that knows which nodes it holds."""
+class Engine(Protocol):
+    """Knows which nodes it holds, and how they are joined with the others in each step."""
 
     n: int  # of the whole network
     rows: slice
     nodes: Tensor
+
+    def at(self, t: int) -> Mixer:
+        """Return the mixer of step t; where two steps mix alike, the same object."""
+        ...
+
+
+Block = Callable[[Mixer, Any, Tensor, Tensor], Any]  # mixer, state, samples, step sizes
 
 
 class Moment(NamedTuple):
@@ -114,9 +121,9 @@ class Recursion:
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for part in self._blocks(steps):
-                take = self._take(part)
+                take, net = self._take(part), self.engine.at(part.start)
                 near, far = part.start - steps.start, part.stop - steps.start
-                state = take(state, samples[near:far], lrs[near:far])
+                state = take(net, state, samples[near:far], lrs[near:far])
         if any(state is recording.state for recording in self._recordings.values()):
             state = _cloned(state)  # as a recording goes on writing into its own
         return Moment(stop, state)
@@ -129,7 +136,7 @@ class Recursion:
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for k, t in enumerate(steps):
-                state = self._step(state, samples[k], lrs[k])
+                state = self._step(self.engine.at(t), state, samples[k], lrs[k])
                 yield Moment(t + 1, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
@@ -147,17 +154,23 @@ class Recursion:
         return max(1, self._samples(range(1)).numel())
 
     def _blocks(self, steps: range) -> Iterator[range]:
-        """Cut steps into single ones and, if wanted, blocks.
+        """Cut steps into single ones and, if wanted, blocks of steps that mix alike.
 
         Blocks begin at multiples of their length, so that stopping elsewhere in between
         does not move them. The first step starts from a state with gaps and is never fused.
         """
         t = steps.start
         while t < steps.stop:
-            whole = t % MOST_UNROLLED == 0 and t + MOST_UNROLLED <= steps.stop
-            end = t + MOST_UNROLLED if self.pace.steps != "single" and whole and t > 0 else t + 1
-            yield range(t, end)
-            t = end
+            block = range(t, t + MOST_UNROLLED)
+            whole = t % MOST_UNROLLED == 0 and block.stop <= steps.stop
+            several = self.pace.steps != "single" and whole and t > 0
+            fits = several and self._mix_alike(block)
+            yield block if fits else range(t, t + 1)
+            t = block.stop if fits else t + 1
+
+    def _mix_alike(self, steps: range) -> bool:
+        net = self.engine.at(steps.start)
+        return all(self.engine.at(t) is net for t in steps)
 
     def _samples(self, steps: range) -> Tensor:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
@@ -169,7 +182,7 @@ class Recursion:
         # the compiler sees one kind of input.
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
-    def _step(self, state: Any, samples: Tensor, lr: Tensor) -> Any:
+    def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
         x, rows = self.algorithm.point(state), self.engine.rows
         g = self._gradient(x, samples[0], rows)
         if g.shape != x.shape or g.dtype != x.dtype:
@@ -182,9 +195,7 @@ class Recursion:
             )
         for more in samples[1:]:
             g = g + self._gradient(x, more, rows)
-        return self.algorithm.step(
-            state, g / len(samples) if len(samples) > 1 else g, self.engine, lr
-        )
+        return self.algorithm.step(state, g / len(samples) if len(samples) > 1 else g, net, lr)
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
@@ -192,27 +203,28 @@ class Recursion:
             return self.problem.compiled_gradient
         return self.problem.gradient
 
-    def _take(self, part: range) -> Callable[[Any, Tensor, Tensor], Any]:
+    def _take(self, part: range) -> Block:
         """Return what takes these steps together."""
         if self.pace.steps == "recorded" and part.start > 0:
-            return self._recordings.setdefault(len(part), _Recording(self._block))
+            kind = len(part), self.engine.at(part.start)
+            return self._recordings.setdefault(kind, _Recording(self._block))
         return self._block if len(part) == 1 else self._fused
 
-    def _block(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+    def _block(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
         for k in range(len(samples)):
-            state = self._step(state, samples[k], lrs[k])
+            state = self._step(net, state, samples[k], lrs[k])
         return state
 
     @cached_property
-    def _fused(self) -> Callable[[Any, Tensor, Tensor], Any]:
+    def _fused(self) -> Block:
         if isinstance(self.problem, Compiled):
             return self._block
-        graph: Callable[[Any, Tensor, Tensor], Any] = torch.compile(self._block, fullgraph=True)
+        graph: Block = torch.compile(self._block, fullgraph=True)
         return graph
 
     @cached_property
-    def _recordings(self) -> dict[int, "_Recording"]:
-        return {}  # by how many steps they take
+    def _recordings(self) -> dict[tuple[int, Mixer], "_Recording"]:
+        return {}  # by how many steps they take, and how these mix
 
     @cached_property
     def _sampler(self) -> Sampler:
@@ -248,15 +260,15 @@ class _Recording:
     a copy; its ``state`` changes with every replay.
     """
 
-    def __init__(self, block: Callable[[Any, Tensor, Tensor], Any]) -> None:
+    def __init__(self, block: Block) -> None:
         self._block = block
         self._graph: torch.cuda.CUDAGraph | None = None
         self.state: Any = None
         self._inputs: tuple[Tensor, Tensor] | None = None
 
-    def __call__(self, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+    def __call__(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
         if self._graph is None or self._inputs is None:
-            self._record(state, samples, lrs)
+            self._record(net, state, samples, lrs)
         assert self._graph is not None
         assert self._inputs is not None
         if state is not self.state:
@@ -268,19 +280,19 @@ class _Recording:
         self._graph.replay()
         return self.state
 
-    def _record(self, state: Any, samples: Tensor, lrs: Tensor) -> None:
+    def _record(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> None:
         self.state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls
             for _ in range(2):
-                self._block(self.state, *self._inputs)
+                self._block(net, self.state, *self._inputs)
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         # On the same stream: libraries have their scratch memory by stream, and recordings that
         # are replayed side by side must not share it.
         with torch.cuda.graph(self._graph, stream=aside):
-            after = self._block(self.state, *self._inputs)
+            after = self._block(net, self.state, *self._inputs)
             for own, new in zip(self.state, after, strict=True):
                 if own is not None:
                     own.copy_(new)

@@ -9,11 +9,9 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
@@ -25,26 +23,6 @@ from digrad.runs.lock import locked
 from digrad.runs.planning import Job, Plan, plan, resolved
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
-
-
-class Clocked(Processes):
-    """Real processes, and the time spent in exchanges with the others."""
-
-    seconds: float = 0.0
-
-    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """R X."""
-        begun = perf_counter()
-        mixed = super().pull(rows, out=out)
-        self.seconds += perf_counter() - begun
-        return mixed
-
-    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """C X."""
-        begun = perf_counter()
-        mixed = super().push(rows, out=out)
-        self.seconds += perf_counter() - begun
-        return mixed
 
 
 def train(
@@ -139,12 +117,12 @@ def _checked(work: Plan, world: int) -> Plan:
     return work
 
 
-def connect(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Clocked]:
+def connect(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Processes]:
     """Connect the ranks once for each network."""
     start, made_by = work.problem.start(), work.jobs[0].made_by
     about = {name: text for name, text in made_by.items() if name not in ("job", "network")}
     return {
-        name: Clocked(
+        name: Processes(
             net,
             device=start.device,
             dtype=start.dtype,

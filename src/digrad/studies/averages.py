@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import PushPull
+from digrad.algorithms.contract import Change, Mixer, changed
 from digrad.networks.network import Network
 from digrad.problems import Quadratic
 from digrad.runs.execute import few_threads
@@ -37,13 +38,17 @@ class Stacked:
         self.rows = slice(0, self.n)
         self.nodes = torch.arange(self.n, device=device)
 
-    def pull(self, rows: Tensor, /) -> Tensor:
-        """R X for each network."""
-        return self._product(self._pull, rows)
+    def at(self, t: int) -> Mixer:
+        """Return the same at all times."""
+        return self
 
-    def push(self, rows: Tensor, /) -> Tensor:
-        """C X for each network."""
-        return self._product(self._push, rows)
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R(X + Σ αD) for each network."""
+        return self._product(self._pull, changed(rows, changes))
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C(X + Σ αD) for each network."""
+        return self._product(self._push, changed(rows, changes))
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from math import prod
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import digrad
+from digrad.algorithms.contract import Change, Verb, changed
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.collectives import Assembly
 from digrad.engines.processes.discovery import meet_neighbours
@@ -26,7 +28,6 @@ from digrad.engines.transports.memory import Results, keep_freed_memory
 from digrad.engines.transports.wire import wire_for
 from digrad.networks.network import Network
 
-Verb = Literal["pull", "push"]
 EXACT = torch.float64
 TAGS = 1 << 20  # exchanges of one engine before its tags begin anew
 _made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # engines, per process group
@@ -71,6 +72,7 @@ class Processes:
     rows: slice
     nodes: Tensor
     sent: Sent  # by this rank's own nodes
+    seconds: float  # spent in exchanges so far, waiting included
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class Processes:
             verb: Mixing.make(route(W, bounds, self.rank), self._device, dtype, self._message_dtype)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
-        self.sent, self._exchanges, self._results = Sent(), 0, Results()
+        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, Results()
         self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 
@@ -132,15 +134,26 @@ class Processes:
         plain = self._message_dtype == self._dtype and self._device.type == "cpu"
         self._direct = whole and direct and plain
 
-    def pull(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """R X; into ``out`` if it is given, of the same shape and not where the rows lie."""
-        return self._mix("pull", rows, out)
+    def at(self, t: int) -> "Processes":
+        """Return the mixer of step t: this one, since the network stays as it is."""
+        return self
 
-    def push(self, rows: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """C X; into ``out`` if it is given, of the same shape and not where the rows lie."""
-        return self._mix("push", rows, out)
+    def pull(
+        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
+    ) -> Tensor:
+        """R(X + Σ αD); into ``out`` if it is given, of the same shape.
 
-    def room(self, like: Tensor, /) -> Tensor | None:
+        It may lie where the rows do if there are changes: then it is not they that travel.
+        """
+        return self._mix("pull", rows, changes, out)
+
+    def push(
+        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
+    ) -> Tensor:
+        """C(X + Σ αD); into ``out`` as in ``pull``."""
+        return self._mix("push", rows, changes, out)
+
+    def _room(self, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
         near = self._near if self._direct and in_one_chunk(like) else None
         return None if near is None else near.room(tuple(like.shape), like.dtype)
@@ -158,12 +171,24 @@ class Processes:
         while self._begun:
             self._finish(self._begun.pop(0)[1])
 
-    def _mix(self, verb: Verb, rows: Tensor, out: Tensor | None) -> Tensor:
+    def _mix(
+        self, verb: Verb, rows: Tensor, changes: Sequence[Change], out: Tensor | None
+    ) -> Tensor:
+        if changes:
+            rows = changed(rows, changes, out=self._room(rows))
+        start = perf_counter()
+        mixed = self._finish(
+            self._begun_with(verb, rows) or self._exchange(verb, rows, early=False), out
+        )
+        self.seconds += perf_counter() - start
+        return mixed
+
+    def _begun_with(self, verb: Verb, rows: Tensor) -> Exchange | None:
         for k, (begun, exchange) in enumerate(self._begun):
             if begun == verb and exchange.rows is rows:
                 del self._begun[k]
-                return self._finish(exchange, out)
-        return self._finish(self._exchange(verb, rows, early=False), out)
+                return exchange
+        return None
 
     def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
         return exchange.finish(self._results.take(exchange.rows) if out is None else out)

@@ -242,7 +242,12 @@ class TestRanks:
 
     @pytest.mark.filterwarnings("ignore")
     def test_by_torch(self, tmp_path: Path) -> None:
-        ranks.pool().run("optim.tasks:by_torch", 2, folder=str(tmp_path / "dcp"))
+        """What torch.distributed.checkpoint stores and loads is the whole state of every rank."""
+        for rank in ranks.pool().run("optim.tasks:by_torch", 2, folder=str(tmp_path / "dcp")):
+            assert torch.equal(rank["after"], rank["before"])
+            assert torch.equal(rank["loaded"], rank["quiet"])
+            assert not torch.equal(rank["loaded"], rank["after"])  # it went on
+            assert rank["t"] == 5
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(2))

@@ -302,14 +302,47 @@ def test_a_damaged_experiment_is_named(tmp_path):
         Results.read(path)
 
 
+def test_a_file_cut_anywhere_is_refused_or_holds_whole_rows(tmp_path):
+    path = folder(tmp_path / "r", falls())
+    text, whole = (path / "metrics.csv").read_bytes(), Results.read(path)
+    read = 0
+    for end in range(len(text)):
+        (path / "metrics.csv").write_bytes(text[:end])
+        with suppress(FileFormatError):
+            trace = Results.read(path)
+            rows = len(trace.step)
+            assert rows == text[: end + 1].count(b"\n") - 1  # the last one's end may be cut off
+            assert trace.step.tolist() == whole.step[:rows].tolist()
+            assert trace.columns["loss"].tolist() == whole.columns["loss"][:rows].tolist()
+            read += 1
+    assert read == 2 * 6 - 1  # after a row and its end, or without the end; not the whole file
+
+
+def test_whatever_is_broken_is_refused(tmp_path):
+    """Any character of the header, and of a number, wherever it is."""
+    path = folder(tmp_path / "r", falls())
+    text = (path / "metrics.csv").read_bytes()
+    body = text.index(b"\n") + 1
+    for place, character in enumerate(text):
+        if place < body or chr(character) in "0123456789":
+            (path / "metrics.csv").write_bytes(text[:place] + b"\xff" + text[place + 1 :])
+            line = text[:place].count(b"\n") + 1
+            said = f"metrics.csv, line {line}: " if place >= body else "metrics.csv"
+            with pytest.raises(FileFormatError, match=said):
+                Results.read(path)
+
+
 def test_whatever_is_broken_the_error_is_one_of_ours(tmp_path):
     path = folder(tmp_path / "r", falls())
     text = (path / "metrics.csv").read_bytes()
-    random = np.random.default_rng(0)
+    random, refused = np.random.default_rng(0), 0
     for _ in range(200):
         broken = bytearray(text)
         for place in random.integers(0, len(text), 3):
             broken[place] = random.integers(256)
         (path / "metrics.csv").write_bytes(broken[: random.integers(len(text))])
-        with suppress(DigradError):
+        try:
             Results.read(path)
+        except DigradError:
+            refused += 1
+    assert refused > 150

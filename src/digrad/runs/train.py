@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ def train(
     resume: bool = False,
     message_dtype: torch.dtype | None = None,
     timeout: float = 300.0,
+    shared_memory: bool | Literal["auto"] = "auto",
     tensorboard: bool = False,
     progress: Progress | None = None,
 ) -> Path:
@@ -70,6 +71,7 @@ def train(
             again do so by themselves.
         message_dtype: what rows are rounded to when they travel.
         timeout: seconds to wait for another rank, which may be measuring or writing.
+        shared_memory: whether ranks of one machine exchange rows through memory.
         tensorboard: whether to write scalars into the folder too.
         progress: called at every record, with the job and the number of steps, on every rank.
 
@@ -85,7 +87,7 @@ def train(
     stored, folder = parse_experiment(said["experiment"]), RunFolder(Path(said["folder"]))
     work = council.together(lambda: _checked(plan(stored, device), council.world))
     with ExitStack() as open_engines:
-        engines = _engines(work, message_dtype, timeout)
+        engines = _engines(work, message_dtype, timeout, shared_memory)
         for engine in engines.values():
             open_engines.enter_context(engine)
         council.told(lambda: _begin(folder, stored, short))
@@ -131,7 +133,12 @@ def _checked(work: Plan, world: int) -> Plan:
     return work
 
 
-def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Clocked]:
+def _engines(
+    work: Plan,
+    message_dtype: torch.dtype | None,
+    timeout: float,
+    shared_memory: bool | Literal["auto"],
+) -> dict[str, Clocked]:
     """Connect the ranks once for each network."""
     start = work.jobs[0].recursion.problem.start()
     said = json.dumps(to_table(work.experiment), sort_keys=True)
@@ -147,6 +154,7 @@ def _engines(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> d
             dtype=start.dtype,
             message_dtype=message_dtype,
             timeout=timeout,
+            shared_memory=shared_memory,
             about=about,
         )
         for name, net in networks.items()

@@ -1,11 +1,13 @@
 """Milliseconds of a whole training step on real processes, against DDP, side by side.
 
-Run with ``python benchmarks/processes.py [--quick]``, on an idle machine. For 2, 4 and 8
-processes, 1 MB and 50 MB of parameters, the directed ring and the directed exponential graph:
+Run with ``python benchmarks/processes.py``, on an idle machine; ``--quick`` and the other options
+choose few rows. For 2, 4 and 8 processes, 1 MB and 50 MB of parameters, the directed ring and the
+directed exponential graph:
 
 - DDP: stock DistributedDataParallel with gloo, and SGD;
-- S-PP: push-pull, two messages over every link; and its form CY + G⁺ - G, whose push leaves
-  before backward, with overlap and without;
+- S-PP: push-pull, two messages over every link, through shared memory;
+- wire: the same without shared memory, every message through gloo;
+- cta: its form CY + G⁺ - G, whose push leaves before backward, with overlap and without;
 - gossip: SGP, one message over every link, in the same code;
 - messages: the two exchanges of S-PP alone, in buckets of the same size;
 - sums: what is left of the recursion without messages, X - γY and Y + G⁺ - G, as three passes
@@ -14,8 +16,9 @@ processes, 1 MB and 50 MB of parameters, the directed ring and the directed expo
 
 A step is zero_grad, forward, backward, step of a model that does next to nothing but has that
 many parameters. The cases take turns within every round, and a round's time is that of the
-slowest process. Shown: the median of the rounds (the fastest one). ``above`` is what S-PP's
-step takes beyond messages, sums and model, as a share of the step. Nothing here asserts a time.
+slowest process. Shown: the median of the rounds (the fastest one), and the medians of the
+rounds' ratios. ``above`` is what S-PP's step takes beyond messages, sums and model, as a share of
+the step. Nothing here asserts a time.
 """
 
 import argparse
@@ -24,8 +27,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,7 +43,12 @@ from digrad.optim import Decentralized
 
 TENSORS = 24  # that the parameters consist of, as a model's do
 NETWORKS = ("directed-ring", "exponential")
-CASES = ("DDP", "S-PP", "S-PP cta", "cta, overlap", "gossip", "messages", "sums", "model")
+RATIOS = {
+    "S-PP/DDP": ("S-PP", "DDP"),
+    "wire/S-PP": ("wire", "S-PP"),
+    "gossip/S-PP": ("gossip", "S-PP"),
+}
+PARTS = ("messages", "sums", "model")  # of a step of S-PP
 
 
 class Idle(nn.Module):
@@ -85,28 +95,28 @@ def summing(megabytes: float) -> Callable[[], None]:
     return step
 
 
-def cases(megabytes: float, name: str) -> dict[str, Callable[[], None]]:
-    net = build(name, dist.get_world_size())
+def ours(megabytes: float, name: str, algorithm: Any, **options: Any) -> tuple[nn.Module, Any]:
+    model, net = Idle(megabytes), build(name, dist.get_world_size())
+    return model, Decentralized(model.parameters(), algorithm, net, lr=0.01, **options)
 
-    def ours(algorithm: object, **options: object) -> tuple[nn.Module, Decentralized]:
-        model = Idle(megabytes)
-        return model, Decentralized(model.parameters(), algorithm, net, lr=0.01, **options)
 
-    stock = DistributedDataParallel(Idle(megabytes))
-    spp, bare = ours(PushPull()), ours(PushPull())
-    cta = PushPull(y_form="cta")
-    made = {
-        "DDP": training(stock, torch.optim.SGD(stock.parameters(), lr=0.01)),
-        "S-PP": training(*spp),
-        "S-PP cta": training(*ours(cta, overlap=False)),
-        "cta, overlap": training(*ours(cta, overlap=True)),
-        "gossip": training(*ours(SGP())),
-        "messages": exchanging(bare[1]),
-        "sums": summing(megabytes),
-        "model": training(Idle(megabytes), None),
-    }
-    assert tuple(made) == CASES
-    return made
+def stock(megabytes: float) -> Callable[[], None]:
+    model = DistributedDataParallel(Idle(megabytes))
+    return training(model, torch.optim.SGD(model.parameters(), lr=0.01))
+
+
+CTA = PushPull(y_form="cta")
+CASES: dict[str, Callable[[float, str], Callable[[], None]]] = {
+    "DDP": lambda size, _: stock(size),
+    "S-PP": lambda size, name: training(*ours(size, name, PushPull())),
+    "wire": lambda size, name: training(*ours(size, name, PushPull(), shared_memory=False)),
+    "cta": lambda size, name: training(*ours(size, name, CTA, overlap=False)),
+    "cta, overlap": lambda size, name: training(*ours(size, name, CTA, overlap=True)),
+    "gossip": lambda size, name: training(*ours(size, name, SGP())),
+    "messages": lambda size, name: exchanging(ours(size, name, PushPull())[1]),
+    "sums": lambda size, _: summing(size),
+    "model": lambda size, _: training(Idle(size), None),
+}
 
 
 def slowest(seconds: float) -> float:
@@ -136,32 +146,38 @@ def measure(steps: dict[str, Callable[[], None]], rounds: int, seconds: float) -
     return found
 
 
-def line(world: int, megabytes: float, network: str, found: dict[str, list]) -> str:
-    mid = {name: median(times) for name, times in found.items()}
-    cells = [f"{mid[name]:.4g} ({min(found[name]):.4g})" for name in CASES]
-    best = min(mid["S-PP"], mid["cta, overlap"])
-    alone = sum(mid[name] for name in ("messages", "sums", "model"))
-    above = (mid["S-PP"] - alone) / mid["S-PP"]
-    cells += [
-        f"{mid['S-PP'] / mid['DDP']:.2f}",
-        f"{best / mid['DDP']:.2f}",
-        f"{mid['gossip'] / mid['S-PP']:.2f}",
-        f"{above:.0%}",
-    ]
-    return f"| {world} | {megabytes:g} MB | {network} | " + " | ".join(cells) + " |"
+def columns(names: Sequence[str]) -> list[str]:
+    """The cases measured, and what can be said of them."""
+    ratios = [name for name, pair in RATIOS.items() if set(pair) <= set(names)]
+    above = ["above"] if {"S-PP", *PARTS} <= set(names) else []
+    return [*names, *ratios, *above]
+
+
+def cell(column: str, found: dict[str, list]) -> str:
+    if column in found:
+        return f"{median(found[column]):.4g} ({min(found[column]):.4g})"
+    if column in RATIOS:
+        top, bottom = (found[name] for name in RATIOS[column])
+        return f"{median(a / b for a, b in zip(top, bottom, strict=True)):.2f}"
+    whole, parts = median(found["S-PP"]), sum(median(found[name]) for name in PARTS)
+    return f"{(whole - parts) / whole:.0%}"
+
+
+def line(first: Sequence[object], cells: Iterable[str]) -> str:
+    return f"| {' | '.join([*map(str, first), *cells])} |"
 
 
 def rank(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(arguments.store, arguments.world)
     dist.init_process_group("gloo", store=store, rank=arguments.rank, world_size=arguments.world)
-    for megabytes in arguments.megabytes:
-        for network in NETWORKS:
-            steps = cases(megabytes, network)
-            found = measure(steps, arguments.rounds, arguments.seconds)
-            if arguments.rank == 0:
-                print(line(arguments.world, megabytes, network, found), flush=True)
-            del steps
+    for megabytes, network in product(arguments.megabytes, arguments.networks):
+        steps = {name: CASES[name](megabytes, network) for name in arguments.cases}
+        found = measure(steps, arguments.rounds, arguments.seconds)
+        if arguments.rank == 0:
+            cells = [cell(column, found) for column in columns(arguments.cases)]
+            print(line((arguments.world, f"{megabytes:g} MB", network), cells), flush=True)
+        del steps
     dist.destroy_process_group()
 
 
@@ -182,6 +198,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 processes, 1 MB and 5 MB")
     parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 50])
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round, for each case")
     for hidden in ("--rank", "--world"):
@@ -195,11 +213,12 @@ def main() -> None:
         arguments.worlds, arguments.megabytes = [2], [1, 5]
         arguments.rounds, arguments.seconds = 3, 0.3
     print(f"torch {torch.__version__}, {os.cpu_count()} cores; ms a step: median (fastest)")
-    names = ("S-PP/DDP", "best/DDP", "gossip/S-PP", "above")
-    print("| ranks | size | network | " + " | ".join((*CASES, *names)) + " |")
-    print("|" + "---|" * (3 + len(CASES) + len(names)), flush=True)
-    sizes = ["--megabytes", *map(str, arguments.megabytes)]
-    options = ["--rounds", str(arguments.rounds), "--seconds", str(arguments.seconds), *sizes]
+    head = columns(arguments.cases)
+    print(line(("ranks", "size", "network"), head))
+    print("|" + "---|" * (3 + len(head)), flush=True)
+    options = ["--rounds", str(arguments.rounds), "--seconds", str(arguments.seconds)]
+    for name in ("megabytes", "networks", "cases"):
+        options += [f"--{name}", *map(str, getattr(arguments, name))]
     for world in arguments.worlds:
         launch(world, options)
 

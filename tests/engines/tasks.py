@@ -14,11 +14,13 @@ from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.processes import exchange
 from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
-from digrad.engines.transports import segments
+from digrad.engines.transports.arena import make_arena, open_arena
+from digrad.engines.transports.torch_wire import TorchWire
 from digrad.networks import Digraph, Network, binary_tree, build, weigh
 from digrad.problems import Quadratic
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Recursion, Trials
+from engines.conformance import talk, waits_in_vain
 
 STEPS = 5
 TRIALS = Trials(seeds=[3, 4], step_sizes=[0.05, 0.02])
@@ -190,18 +192,18 @@ def _wide(every: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def reuse(rank: int, world: int) -> list[int]:
-    """Memory of an engine after many exchanges: segments made, early ones too."""
+    """Memory of an engine after many exchanges: slots made, early ones too."""
     net = build("exponential", world)
     with Processes(net, shared_memory=True) as engine:
         x = torch.ones(1, 1 << 16)
         for _ in range(30):
             engine.pull(x)
-        once = len(engine._near.memory)
+        once = len(engine._near.slots)
         for _ in range(30):
             engine.begin("push", x)
             engine.pull(x)
             engine.push(x)
-        return [once, len(engine._near.memory)]
+        return [once, len(engine._near.slots)]
 
 
 @patch.object(exchange, "CHUNK_BYTES", 4096)
@@ -229,7 +231,7 @@ def forgotten(rank: int, world: int) -> list[float]:
             engine.forget()
         y = x + 10
         off = float((engine.push(y) - (10 + (rank + (rank - 1) % world) / 2)).abs().max())
-        return [off, len(engine._near.memory)]
+        return [off, len(engine._near.slots)]
 
 
 def several(rank: int, world: int, **options: Any) -> float:
@@ -323,7 +325,7 @@ def arenas_are_sealed(rank: int, world: int) -> list[str]:
     """A peer cannot take memory away under a reader, nor hand over what could shrink."""
     import os
 
-    arena, said = segments.make_arena(0, 4096), []
+    arena, said = make_arena(0, 4096), []
     for change in (lambda: os.ftruncate(arena.handle, 0), lambda: _open_unsealed()):
         try:
             change()
@@ -337,4 +339,13 @@ def _open_unsealed() -> None:
 
     handle = os.memfd_create("unsealed")
     os.ftruncate(handle, 4096)
-    segments.open_arena(handle)
+    open_arena(handle)
+
+
+def wire_conforms(rank: int, world: int) -> None:
+    """Rows over torch.distributed, and a wait that is in vain."""
+    import torch.distributed as dist
+
+    other, cpu = 1 - rank, torch.device("cpu")
+    talk(TorchWire(dist.group.WORLD, cpu, 20.0), rank, other)
+    waits_in_vain(TorchWire(dist.group.WORLD, cpu, 0.3), other)

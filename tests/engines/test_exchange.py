@@ -1,5 +1,6 @@
 """One mixing under way: what leaves when, in which pieces, and what comes of it."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ class Given:
     def __init__(self, rows: Tensor, log: list[str]) -> None:
         self._rows, self._log = rows, log
 
-    def wait(self, doing: str) -> Tensor:
+    def wait(self) -> Tensor:
         self._log.append("wait")
         return self._rows
 
@@ -30,7 +31,7 @@ class Given:
 
 
 class Loop:
-    """A courier on a complete graph: it knows all rows, and writes down what it is given."""
+    """A transport on a complete graph: it knows all rows, and writes down what it is given."""
 
     def __init__(self, x: Tensor, bounds: Any) -> None:
         self._x, self._bounds, self._log, self._column = x, bounds, [], 0
@@ -62,7 +63,7 @@ def made(n: int = 6, world: int = 3, width: int = 50, **options: Any) -> tuple[E
     mixing = Mixing.make(route(net.R, bounds, 0), torch.device("cpu"), FLOAT, FLOAT)
     loop = Loop(x, bounds)
     own = x[:, : bounds[1]]
-    under_way = Exchange(mixing, loop, own, FLOAT, 1, "testing", **options)
+    under_way = Exchange(mixing, loop, own, FLOAT, 1, nullcontext(), **options)
     return under_way, loop, (torch.from_numpy(net.R.toarray()) @ x)[:, : bounds[1]]
 
 

@@ -9,15 +9,17 @@ from torch.distributed import FileStore, HashStore
 
 from digrad.engines.processes import faults
 from digrad.engines.processes.faults import (
-    Board,
+    Faults,
+    Naming,
     Notice,
+    Notices,
     PeerError,
-    StoreError,
     culprits,
     verdict,
-    within,
 )
 from digrad.engines.processes.handshake import DisagreementError, compare, fingerprint, meet
+from digrad.engines.processes.store import StoreError, within
+from digrad.engines.transports.transport import LinkError
 from digrad.networks import build
 
 
@@ -71,20 +73,20 @@ def test_notices_survive_the_store() -> None:
         assert Notice.parse(notice.text().encode()) == notice
 
 
-def boards(count: int, folder: Path, grace: float = 0.3) -> list[Board]:
+def notices(count: int, folder: Path, grace: float = 0.3) -> list[Notices]:
     store = FileStore(str(folder / "store"), count)
-    return [Board(store, rank, count, grace) for rank in range(count)]
+    return [Notices(store, rank, count, grace) for rank in range(count)]
 
 
 def test_the_first_notice_stands(tmp_path: Path) -> None:
-    mine, other = boards(2, tmp_path)
+    mine, other = notices(2, tmp_path)
     mine.post(Notice("the cause"))
     mine.post(Notice("the consequence"))
     assert other.read() == {0: Notice("the cause")}
 
 
 def test_blame_names_who_wrote_nothing(tmp_path: Path) -> None:
-    every, order = boards(3, tmp_path), []
+    every, order = notices(3, tmp_path), []
     every[1].post(waits(0))
     error = every[2].blame(waits(1), lambda: order.append(sorted(every[0].read())))
     assert isinstance(error, PeerError)
@@ -109,9 +111,9 @@ class Watched:
         return getattr(self._store, name)
 
 
-def watched(folder: Path, grace: float) -> tuple[Watched, Board, Board]:
+def watched(folder: Path, grace: float) -> tuple[Watched, Notices, Notices]:
     store = Watched(FileStore(str(folder / "store"), 2))
-    first, second = (Board(store, rank, 2, grace) for rank in range(2))  # type: ignore[arg-type]
+    first, second = (Notices(store, rank, 2, grace) for rank in range(2))  # type: ignore[arg-type]
     return store, first, second
 
 
@@ -137,6 +139,38 @@ def test_blame_waits_longer_for_the_silent(
     assert store.looks == looks
 
 
+@pytest.mark.parametrize(
+    ("timed_out", "said", "how"),
+    [(True, "rank 0 does not answer", "for 7 s"), (False, "rank 0 ended", "until the connection")],
+)
+def test_a_link_that_fails_is_named_and_stays_so(
+    timed_out: bool, said: str, how: str, tmp_path: Path
+) -> None:
+    hung_up: list[bool] = []
+    faults = Faults(notices(2, tmp_path)[1], 7.0, lambda: hung_up.append(True))
+    with Naming(faults, "in exchange 1 (pull)"):
+        pass
+    with (
+        pytest.raises(PeerError, match=said) as first,
+        Naming(faults, "in exchange 2 (push)"),
+    ):
+        raise LinkError((0,), timed_out=timed_out)
+    assert f"rank 1 waited for rank 0 {how}" in str(first.value)
+    assert "in exchange 2 (push)" in str(first.value)
+    assert hung_up == [True]
+    with pytest.raises(PeerError) as again, Naming(faults, "in exchange 3 (pull)"):
+        pytest.fail("not reached")
+    assert again.value is first.value
+
+
+def test_other_errors_pass_unchanged(tmp_path: Path) -> None:
+    every = notices(2, tmp_path)
+    naming = Naming(Faults(every[1], 7.0, lambda: None), "in exchange 1 (pull)")
+    with pytest.raises(ValueError, match="mine"), naming:
+        raise ValueError("mine")
+    assert every[0].read() == {}
+
+
 def test_a_store_that_does_not_answer() -> None:
     answer = Event()
     with pytest.raises(StoreError, match=r"does not answer within 0\.1 s"):
@@ -157,7 +191,7 @@ def test_blame_without_a_store(tmp_path: Path) -> None:
             raise RuntimeError("broken pipe")
 
     hung_up = []
-    error = Board(Gone(), 1, 3, 0.2).blame(waits(2), lambda: hung_up.append(True))  # type: ignore[arg-type]
+    error = Notices(Gone(), 1, 3, 0.2).blame(waits(2), lambda: hung_up.append(True))  # type: ignore[arg-type]
     assert "rank 0 or the launcher" in str(error)
     assert "rank 1 waited" in str(error)
     assert hung_up == [True]

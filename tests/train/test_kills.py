@@ -37,7 +37,7 @@ from pathlib import Path
 import torch._dynamo
 from digrad import cli
 from digrad.runs import execute, joining, ranks, train
-file, out, log, world = *sys.argv[1:4], int(sys.argv[4])
+file, out, log, world, *options = *sys.argv[1:4], int(sys.argv[4]), *sys.argv[5:]
 
 def port():
     with socket.socket() as free:
@@ -49,7 +49,8 @@ def rank(number, at):
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": at}
     told = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(told, 1), os.dup2(told, 2)
-    sys.argv[1:] = ["train", file, "--out", out, "--resume", "--timeout", "5", "--checkpoint", "0"]
+    often = ["--timeout", "5", "--checkpoint", "0"]
+    sys.argv[1:] = ["train", file, "--out", out, "--resume", *often, *options]
     try:
         cli.main()
     except SystemExit as end:
@@ -79,12 +80,12 @@ def write(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("shared", ["1", "0"], ids=["memory", "wire"])
-def test_killed_at_random_moments(tmp_path: Path, shared: str) -> None:
+@pytest.mark.parametrize("options", [[], ["--no-shared-memory"]], ids=["memory", "wire"])
+def test_killed_at_random_moments(tmp_path: Path, options: list[str]) -> None:
     out, log = tmp_path / "out", tmp_path / "log"
-    command = [sys.executable, "-c", KILLER, str(write(tmp_path)), str(out), str(log), str(WORLD)]
-    env = {**os.environ, **SETTINGS, "DIGRAD_SHARED_MEMORY": shared}
-    chance, lengths, killed = random.Random(int(shared)), set(), 0
+    arguments = [str(write(tmp_path)), str(out), str(log), str(WORLD), *options]
+    command, env = [sys.executable, "-c", KILLER, *arguments], {**os.environ, **SETTINGS}
+    chance, lengths, killed = random.Random(len(options)), set(), 0
     with subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as killer:

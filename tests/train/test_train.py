@@ -100,6 +100,12 @@ def test_bytes_are_those_really_sent(tmp_path: Path, dtype: str, dim: int, size:
     assert sum(each[0] for each in sent) == 20 * 10 * size  # steps, links, bytes of a row
 
 
+def test_the_same_bytes_without_shared_memory(tmp_path: Path) -> None:
+    for name, memory in (("memory", "auto"), ("wire", False)):
+        assert ran("train", ONE, tmp_path / name, shared_memory=memory) == ["", ""]
+    assert rows(tmp_path / "wire") == rows(tmp_path / "memory")
+
+
 def test_push_sum_weights_are_not_rounded(tmp_path: Path) -> None:
     experiment = replace(ONE, algorithms=SMALL.algorithms[1:], seeds=(3,))
     assert ran("train", experiment, tmp_path / "run", message_dtype="bfloat16") == ["", ""]

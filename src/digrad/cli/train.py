@@ -25,6 +25,10 @@ def train(
     message_dtype: Annotated[
         str, typer.Option(help="Round rows that travel: bfloat16, float16 or float32.")
     ] = "",
+    no_shared_memory: Annotated[
+        bool,
+        typer.Option("--no-shared-memory", help="Use sockets also between processes of a machine."),
+    ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write scalars into DIR/tensorboard too.")
     ] = False,
@@ -40,8 +44,13 @@ def train(
     from digrad.runs.joining import joined
 
     short = lookup({name: name for name in DTYPES}, message_dtype, "dtype") if message_dtype else ""
-    options = {"resume": resume, "timeout": timeout, "tensorboard": tensorboard}
-    options["checkpoint_seconds"] = checkpoint
+    options = {
+        "resume": resume,
+        "timeout": timeout,
+        "shared_memory": False if no_shared_memory else "auto",
+        "tensorboard": tensorboard,
+        "checkpoint_seconds": checkpoint,
+    }
     with joined(device, timeout) as here:
         _train(file, out, device=here, short=short, **options)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from digrad.base.errors import DigradError, ParameterError, message

@@ -4,19 +4,19 @@ import json
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore
 
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import meet
+from digrad.engines.processes.store import next_corner
 from digrad.runs.execution import Numbers
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
@@ -24,7 +24,6 @@ from digrad.runs.recursion import Moment, Recursion
 from digrad.runs.scalars import Scalars
 
 T = TypeVar("T")
-_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # coordinators, per process group
 
 
 class SharedError(DigradError):
@@ -46,14 +45,11 @@ class Coordinator:
                     hint="call torch.distributed.init_process_group() first, under torchrun",
                 )
             )
-        group = dist.group.WORLD
-        number = _made.get(group, 0)
-        _made[group] = number + 1
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.first = self.rank == 0
         self._timeout, self._rounds = timeout, 0
         base = dist.distributed_c10d._get_default_store()
-        self._store = PrefixStore(f"digrad/together/{number}", base)
+        self._store, _ = next_corner(base, "digrad/together", self.rank, timeout)
 
     def told(self, work: Callable[[], Any]) -> Any:
         """Do something on rank 0 only; every rank gets what came of it, as JSON gives it back."""

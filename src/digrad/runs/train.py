@@ -9,7 +9,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -33,6 +33,7 @@ def train(
     resume: bool = False,
     message_dtype: torch.dtype | None = None,
     timeout: float = 300.0,
+    shared_memory: bool | Literal["auto"] = "auto",
     tensorboard: bool = False,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -47,6 +48,7 @@ def train(
             again do so by themselves.
         message_dtype: what rows are rounded to when they travel.
         timeout: seconds to wait for another rank, which may be measuring or writing.
+        shared_memory: whether ranks of one machine exchange rows through memory.
         tensorboard: whether to write scalars into the folder too.
         progress: called at every record, with the job and the number of steps, on every rank.
         checkpoint_seconds: how often what is done is stored.
@@ -66,7 +68,7 @@ def train(
         lambda: _checked(plan(stored, device, message_dtype=message_dtype), together.world)
     )
     with ExitStack() as until_the_end:
-        engines = connect(work, message_dtype, timeout)
+        engines = connect(work, message_dtype, timeout, shared_memory)
         for engine in engines.values():
             until_the_end.enter_context(engine)
         together.told(lambda: until_the_end.enter_context(locked(folder.path)))
@@ -117,7 +119,12 @@ def _checked(work: Plan, world: int) -> Plan:
     return work
 
 
-def connect(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> dict[str, Processes]:
+def connect(
+    work: Plan,
+    message_dtype: torch.dtype | None,
+    timeout: float,
+    shared_memory: bool | Literal["auto"],
+) -> dict[str, Processes]:
     """Connect the ranks once for each network."""
     start, made_by = work.problem.start(), work.jobs[0].made_by
     about = {name: text for name, text in made_by.items() if name not in ("job", "network")}
@@ -128,6 +135,7 @@ def connect(work: Plan, message_dtype: torch.dtype | None, timeout: float) -> di
             dtype=start.dtype,
             message_dtype=message_dtype,
             timeout=timeout,
+            shared_memory=shared_memory,
             about=about,
         )
         for name, net in work.networks.items()

@@ -1,28 +1,34 @@
 """Sums and collections over all ranks: for measuring, not for the network's own traffic."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from math import prod
 
 import torch
 from torch import Tensor
 
-from digrad.engines.transports.courier import WireCourier
+from digrad.engines.transports.transport import Transport
 
 AT_A_TIME = 1 << 18  # numbers that are summed at a time: bounds the buffers
 
 
-class Assembly:
+class Collectives:
     """What all ranks do together, by plain messages, so that a failure names a rank.
 
     Args:
-        number: from a verb to the tag of the next exchange and what to call it.
+        transport: one that reaches all ranks.
+        number: from a verb to the tag of the next exchange and the block to do it in.
     """
 
     def __init__(
-        self, courier: WireCourier, rank: int, world: int, number: Callable[[str], tuple[int, str]]
+        self,
+        transport: Transport,
+        rank: int,
+        world: int,
+        number: Callable[[str], tuple[int, AbstractContextManager[None]]],
     ) -> None:
-        self._courier, self._number = courier, number
+        self._transport, self._number = transport, number
         self._rank, self._world = rank, world
         self._others = [peer for peer in range(world) if peer != rank]
 
@@ -68,18 +74,15 @@ class Assembly:
         verb: str,
     ) -> dict[int, Tensor]:
         """Send tensors to ranks, and return those that come from ranks beside one's own."""
-        tag, doing = self._number(verb)
-        arriving = [peer for peer, shape in shapes.items() if prod(shape)]
-        going, coming = self._courier.post(
-            [((peer,), rows) for peer, rows in sends.items() if rows.numel()],
-            [(peer, tuple(shapes[peer])) for peer in arriving],
-            own.dtype,
-            tag,
-        )
+        tag, naming = self._number(verb)
+        outgoing = [((peer,), rows) for peer, rows in sends.items() if rows.numel()]
+        incoming = [(peer, tuple(shape)) for peer, shape in shapes.items() if prod(shape)]
         came = {peer: own.new_empty(tuple(shape)) for peer, shape in shapes.items()}
-        for peer, rows in zip(arriving, coming, strict=True):
-            came[peer].copy_(rows.wait(doing))
-            rows.release()
-        for leaving in going:
-            leaving.wait(doing)
+        with naming:
+            sending, receiving = self._transport.post(outgoing, incoming, own.dtype, tag)
+            for (peer, _), rows in zip(incoming, receiving, strict=True):
+                came[peer].copy_(rows.wait())
+                rows.release()
+            for sent in sending:
+                sent.wait()
         return {**came, self._rank: own}

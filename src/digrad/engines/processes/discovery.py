@@ -1,21 +1,14 @@
-"""Finding out which ranks live on this machine, by really calling them."""
+"""Finding out which ranks live on this machine, by really connecting with them."""
 
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, Literal
 
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store
 
 from digrad.base.errors import ParameterError, message
-from digrad.engines.processes.faults import within
-from digrad.engines.processes.handshake import await_key
-from digrad.engines.processes.routes import Route
-from digrad.engines.transports.doorbells import Bell, Listener, available, call
-from digrad.engines.transports.shared import SharedCourier
-from digrad.engines.transports.wire import Wire
-
-SWITCH = "DIGRAD_SHARED_MEMORY"  # an environment variable: 0 turns it off
+from digrad.engines.processes.store import await_key, within
+from digrad.engines.transports.channel import Channel, Listener, available, connect
 
 
 def wanted(shared_memory: bool | Literal["auto"]) -> bool:
@@ -27,43 +20,33 @@ def wanted(shared_memory: bool | Literal["auto"]) -> bool:
                 hint="leave it at 'auto'; rows then travel over sockets",
             )
         )
-    return bool(shared_memory) and available() and os.environ.get(SWITCH, "1") != "0"
+    return bool(shared_memory) and available()
 
 
-def meet_neighbours(
-    wire: Wire,
-    store: Store,
-    rank: int,
-    routes: Sequence[Route],
-    shared_memory: bool | Literal["auto"],
-) -> SharedCourier | None:
-    """Connect with those ranks on the same machine that this one has links with.
+def connect_near(
+    store: Store, rank: int, peers: Collection[int], timeout: float, *, willing: bool
+) -> dict[int, Channel]:
+    """Return a channel to each rank of the same machine among some, as far as it is willing too.
 
-    Every rank says in the store where it listens; each calls those it receives from, and
-    says whom it reached; those then expect its call.
+    Every rank says in the store where it listens. Each connects with the lower ones and says
+    whom it reached; those then let it in. One that is not willing listens nowhere.
     """
-    readers = {peer for r in routes for packet in r.packets for peer in packet.peers}
-    writers = {arrival.peer for r in routes for arrival in r.arrivals}
-    listener = Listener(len(readers) + 1) if readers and wanted(shared_memory) else None
-    seconds = wire.timeout
+    lower, higher = ([p for p in sorted(peers) if (p < rank) == low] for low in (True, False))
+    listener = Listener(len(higher) + 1) if higher and willing else None
     try:
-        _say(store, f"listens/{rank}", listener.name if listener else "", seconds)
-        reached: dict[int, Bell] = {}
-        if wanted(shared_memory):
-            for peer in sorted(writers):
-                name = _hear(store, f"listens/{peer}", seconds)
-                bell = call(name, rank) if isinstance(name, str) and name else None
-                if bell is not None:
-                    reached[peer] = bell
-        _say(store, f"reached/{rank}", sorted(reached), seconds)
-        callers = [
-            peer for peer in sorted(readers) if rank in _hear(store, f"reached/{peer}", seconds)
-        ]
-        known = listener.accept(len(callers), seconds) if listener else {}
+        _say(store, f"listens/{rank}", listener.name if listener else "", timeout)
+        reached: dict[int, Channel] = {}
+        for peer in lower if willing else ():
+            name = _hear(store, f"listens/{peer}", timeout)
+            channel = connect(name, rank) if isinstance(name, str) and name else None
+            if channel is not None:
+                reached[peer] = channel
+        _say(store, f"reached/{rank}", list(reached), timeout)
+        callers = [p for p in higher if rank in _hear(store, f"reached/{p}", timeout)]
+        return reached | (listener.accept(len(callers), timeout) if listener else {})
     finally:
         if listener:
             listener.close()
-    return SharedCourier(wire, known, reached) if known or reached else None
 
 
 def _say(store: Store, key: str, value: object, seconds: float) -> None:

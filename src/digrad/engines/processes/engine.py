@@ -7,30 +7,31 @@ from math import prod
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import Store
 
 import digrad
 from digrad.algorithms.contract import Change, Verb, changed
 from digrad.base.errors import ParameterError, message
-from digrad.engines.processes.collectives import Assembly
-from digrad.engines.processes.discovery import meet_neighbours
+from digrad.engines.processes.collectives import Collectives
+from digrad.engines.processes.discovery import connect_near, wanted
 from digrad.engines.processes.exchange import Exchange, Mixing, in_one_chunk
-from digrad.engines.processes.faults import Board, Notice, StoreError
+from digrad.engines.processes.faults import Faults, Naming, Notices
 from digrad.engines.processes.handshake import compare, fingerprint, meet
 from digrad.engines.processes.routes import bounds_of, route
-from digrad.engines.transports.courier import MixedCourier, WireCourier
-from digrad.engines.transports.memory import Results, keep_freed_memory
-from digrad.engines.transports.wire import wire_for
+from digrad.engines.processes.store import StoreError, next_corner
+from digrad.engines.transports.buffers import keep_freed_memory
+from digrad.engines.transports.shared_memory import SharedMemory
+from digrad.engines.transports.split import Split
+from digrad.engines.transports.torch_wire import TorchWire
+from digrad.engines.transports.transport import Transport
 from digrad.networks.network import Network
 
 EXACT = torch.float64
 TAGS = 1 << 20  # exchanges of one engine before its tags begin anew
-_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # engines, per process group
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Processes:
             is, and neither are rows of one number (push-sum weights).
         timeout: seconds to wait for any other rank.
         shared_memory: whether ranks of one machine exchange rows through memory; by default
-            where the system can. ``DIGRAD_SHARED_MEMORY=0`` turns it off.
+            where the system can.
         about: what else has to be the same on all ranks, as text.
         store: where ranks find each other; the default process group's if none.
     """
@@ -92,7 +93,7 @@ class Processes:
         self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
         self._device, self._dtype = torch.device(device), dtype
         self._message_dtype = message_dtype or dtype
-        self._store, self._tag = _own_store(group, store)
+        self._store, self._tag = _own_store(group, store, timeout)
         keep_freed_memory()
         hello = {
             "digrad": digrad.__version__,
@@ -114,25 +115,28 @@ class Processes:
             verb: Mixing.make(route(W, bounds, self.rank), self._device, dtype, self._message_dtype)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, Results()
+        self.sent, self.seconds, self._exchanges = Sent(), 0.0, 0
         self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 
     def _connect(self, group: Any, timeout: float, shared_memory: bool | Literal["auto"]) -> None:
-        grace = min(5.0, max(1.0, timeout / 4))
-        self._board = Board(self._store, self.rank, self.world, grace)
-        wire = wire_for(group, self._device, self._board, timeout)
-        far = WireCourier(wire, self._device)
-        self._assembly = Assembly(far, self.rank, self.world, self._number)
-        routes = [mixing.route for mixing in self._mixing.values()]
-        wanted = shared_memory if wire.needs_host_memory else False
-        self._near = meet_neighbours(wire, self._store, self.rank, routes, wanted)
-        self._courier = MixedCourier(far, self._near, routes) if self._near else far
+        peers = {peer for mixing in self._mixing.values() for peer in mixing.route.peers}
+        wire = TorchWire(group, self._device, timeout)
+        self._collectives = Collectives(wire, self.rank, self.world, self._number)
+        willing = wanted(shared_memory) and not wire.on_device
+        near = connect_near(self._store, self.rank, peers, timeout, willing=willing)
+        self._near = SharedMemory(near, timeout) if near else None
+        self._transport: Transport = wire
+        if self._near is not None:
+            self._transport = (
+                self._near if len(near) == len(peers) else Split(self._near, near, wire)
+            )
+        notices = Notices(self._store, self.rank, self.world, min(5.0, max(1.0, timeout / 4)))
+        self._faults = Faults(notices, timeout, self._transport.close)
         # Rows that leave whole, as they are and through memory alone need not be copied there.
         whole = all(len(m.packets) == 1 and m.packets[0][1] is None for m in self._mixing.values())
-        direct = isinstance(self._courier, MixedCourier) and self._courier.all_near
         plain = self._message_dtype == self._dtype and self._device.type == "cpu"
-        self._direct = whole and direct and plain
+        self._direct = whole and plain and self._transport is self._near
 
     def at(self, t: int) -> "Processes":
         """Return the mixer of step t: this one, since the network stays as it is."""
@@ -191,7 +195,9 @@ class Processes:
         return None
 
     def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
-        return exchange.finish(self._results.take(exchange.rows) if out is None else out)
+        if out is None:
+            out = torch.empty_like(exchange.rows, memory_format=torch.contiguous_format)
+        return exchange.finish(out)
 
     def _exchange(self, verb: Verb, rows: Tensor, *, early: bool) -> Exchange:
         self._check(rows)
@@ -199,8 +205,8 @@ class Processes:
         # Every model is divided by its push-sum weight, which is only one number: not rounded.
         dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
         self._count(mixing, rows, dtype)
-        tag, doing = self._number(verb)
-        return Exchange(mixing, self._courier, rows, dtype, tag, doing, early=early)
+        tag, naming = self._number(verb)
+        return Exchange(mixing, self._transport, rows, dtype, tag, naming, early=early)
 
     def _check(self, rows: Tensor) -> None:
         own = self.rows.stop - self.rows.start
@@ -221,10 +227,11 @@ class Processes:
         self.sent.wire_messages += crossings
         self.sent.wire_bytes += crossings * size
 
-    def _number(self, verb: str) -> tuple[int, str]:
-        """Return the tag of the next exchange, and what to call it."""
+    def _number(self, verb: str) -> tuple[int, Naming]:
+        """Return the tag of the next exchange, and the block that names who fails in it."""
         self._exchanges += 1
-        return self._tag + self._exchanges % TAGS, f"in exchange {self._exchanges} ({verb})"
+        doing = f"in exchange {self._exchanges} ({verb})"
+        return self._tag + self._exchanges % TAGS, Naming(self._faults, doing)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted, since no link is used."""
@@ -243,29 +250,28 @@ class Processes:
             return torch.einsum("n,...nd->...d", own, rows[..., columns].to(dtype))
 
         like = rows.new_empty(rows.shape[:-2], dtype=dtype)
-        return self._assembly.total(part, rows.shape[-1], like, verb)
+        return self._collectives.total(part, rows.shape[-1], like, verb)
 
     def gather(self, rows: Tensor, /) -> Tensor:
         """Return the rows of all nodes, on every rank; not counted."""
         self._check(rows)
-        return self._assembly.gather(rows, self.blocks, "gather")
+        return self._collectives.gather(rows, self.blocks, "gather")
 
     def sent_by_all(self) -> Sent:
         """Return what all ranks together have sent; every rank has to ask."""
         own = torch.tensor(astuple(self.sent), dtype=EXACT, device=self._device)
         like = own.new_empty(())
-        total = self._assembly.total(lambda columns: own[columns], len(own), like, "count")
+        total = self._collectives.total(lambda columns: own[columns], len(own), like, "count")
         return Sent(*(int(number) for number in total.tolist()))
 
     def fail(self, reason: str) -> None:
         """Tell the other ranks why this one stops, so that their errors can say so."""
-        self._board.post(Notice(reason))
+        self._faults.tell(reason)
 
     def close(self) -> None:
         """Give back what the engine holds; the process group stays."""
         self._begun.clear()
-        if self._near is not None:
-            self._near.close()
+        self._transport.close()
 
     def __enter__(self) -> "Processes":
         """Use the engine in a ``with`` block."""
@@ -295,10 +301,9 @@ def _checked(group: Any) -> Any:
     return dist.group.WORLD if group is None else group
 
 
-def _own_store(group: Any, store: Store | None) -> tuple[Store, int]:
+def _own_store(group: Any, store: Store | None, timeout: float) -> tuple[Store, int]:
     """Return a corner of the store, and tags, for one more engine of a process group."""
-    number = _made.get(group, 0)
-    _made[group] = number + 1
     members = "-".join(map(str, dist.get_process_group_ranks(group)))
     base = store if store is not None else dist.distributed_c10d._get_default_store()
-    return PrefixStore(f"digrad/{members}/{number}", base), (number % 64 + 1) * TAGS
+    corner, number = next_corner(base, f"digrad/{members}", dist.get_rank(group), timeout)
+    return corner, (number % 64 + 1) * TAGS

@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
 
 import torch
 from scipy.sparse import csr_array, diags_array
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from digrad.engines.processes.routes import Packet, Route
 from digrad.engines.simulator import Weights
+from digrad.engines.transports.transport import Receiving, Sending, Transport
 
 CHUNK_BYTES = 1 << 24  # of one message: bounds the buffers; smaller ones cost more in waking up
 WINDOW = 2  # chunks whose sending need not be over when the next but one is added up
@@ -20,45 +21,6 @@ WINDOW = 2  # chunks whose sending need not be over when the next but one is add
 def in_one_chunk(rows: Tensor) -> bool:
     """Whether rows of one node per rank travel as a whole."""
     return rows.numel() * rows.element_size() <= CHUNK_BYTES
-
-
-class Going(Protocol):
-    """Rows on their way out; they must stay as they are until it has been waited for."""
-
-    def wait(self, doing: str) -> object:
-        """Wait until the rows have left."""
-        ...
-
-
-class Coming(Protocol):
-    """Rows on their way in."""
-
-    def wait(self, doing: str) -> Tensor:
-        """Wait for the rows; they stay valid until ``release``."""
-        ...
-
-    def release(self) -> None:
-        """Give the memory back."""
-        ...
-
-
-class Courier(Protocol):
-    """Carries rows between ranks; each call on one rank has its counterpart on the others."""
-
-    def post(
-        self,
-        outgoing: Sequence[tuple[tuple[int, ...], Tensor]],
-        incoming: Sequence[tuple[int, tuple[int, ...]]],
-        dtype: torch.dtype,
-        tag: int,
-        *,
-        early: bool,
-    ) -> tuple[list[Going], list[Coming]]:
-        """Start sending rows to ranks, as a dtype, and receiving rows of given shapes.
-
-        Rows that leave early may have to wait long for their readers.
-        """
-        ...
 
 
 class Share:
@@ -156,32 +118,37 @@ class Exchange:
 
     Own rows are counted first and then those of each rank in order, so that the result does
     not depend on who came first.
+
+    Args:
+        naming: a block for all that can fail; see ``faults``.
+        early: whether all rows leave now, whenever the others come to read them.
     """
 
     def __init__(
         self,
         mixing: Mixing,
-        courier: Courier,
+        transport: Transport,
         rows: Tensor,
         message_dtype: torch.dtype,
         tag: int,
-        doing: str,
+        naming: AbstractContextManager[None],
         *,
         early: bool,
     ) -> None:
         self.rows = rows
-        self._mixing, self._courier, self._doing = mixing, courier, doing
+        self._mixing, self._transport, self._naming = mixing, transport, naming
         self._dtype, self._tag, self._early = message_dtype, tag, early
         self._lead, self._width = tuple(rows.shape[:-2]), rows.shape[-1]
         # Every rank comes to the same chunks.
         each = message_dtype.itemsize * prod(self._lead) * max(1, mixing.route.widest)
         self._step = min(self._width, max(1, CHUNK_BYTES // max(1, each)))
         self._started = 0  # columns of chunks that are under way
-        self._going: deque[list[Going]] = deque()
-        self._coming: deque[list[Coming]] = deque()
-        self._start()
-        while early and self._started < self._width:
+        self._sending: deque[list[Sending]] = deque()
+        self._receiving: deque[list[Receiving]] = deque()
+        with naming:
             self._start()
+            while early and self._started < self._width:
+                self._start()
 
     def _columns(self, rows: Tensor, first: int) -> Tensor:
         """Return the columns of the chunk that begins there."""
@@ -194,43 +161,44 @@ class Exchange:
             return
         part, mixing = self._columns(self.rows, self._started), self._mixing
         self._started += self._step
-        going, coming = self._courier.post(
+        sending, receiving = self._transport.post(
             [(peers, _rows(part, places)) for peers, places in mixing.packets],
             [(peer, (*self._lead, count, part.shape[-1])) for peer, count in mixing.expected],
             self._dtype,
             self._tag,
             early=self._early,
         )
-        self._going.append(going)
-        self._coming.append(coming)
+        self._sending.append(sending)
+        self._receiving.append(receiving)
 
     def finish(self, out: Tensor) -> Tensor:
         """Wait for what is under way, start the rest, and return the product in ``out``."""
-        for first in range(0, self._width, max(1, self._step)):
-            self._start()
-            self._add_up(self._columns(self.rows, first), self._columns(out, first))
-            if len(self._going) > WINDOW:
+        with self._naming:
+            for first in range(0, self._width, max(1, self._step)):
+                self._start()
+                self._add_up(self._columns(self.rows, first), self._columns(out, first))
+                if len(self._sending) > WINDOW:
+                    self._sent()
+            while self._sending:
                 self._sent()
-        while self._going:
-            self._sent()
         return out
 
     def _add_up(self, own: Tensor, out: Tensor) -> None:
-        mixing, coming = self._mixing, self._coming.popleft()
+        mixing, receiving = self._mixing, self._receiving.popleft()
         if mixing.moves and self._dtype == own.dtype:
             here = own
-            for move, rows in zip(mixing.moves, coming, strict=True):
-                torch.lerp(here, rows.wait(self._doing).to(out.device), move, out=out)
+            for move, rows in zip(mixing.moves, receiving, strict=True):
+                torch.lerp(here, rows.wait().to(out.device), move, out=out)
                 here = out
                 rows.release()
             return
         mixing.own.put(own, out)
         if mixing.local is not None:
             mixing.local.add(own.to(self._dtype), out)
-        for share, rows in zip(mixing.arrivals, coming, strict=True):
-            share.add(rows.wait(self._doing).to(out.device), out)
+        for share, rows in zip(mixing.arrivals, receiving, strict=True):
+            share.add(rows.wait().to(out.device), out)
             rows.release()
 
     def _sent(self) -> None:
-        for going in self._going.popleft():
-            going.wait(self._doing)
+        for rows in self._sending.popleft():
+            rows.wait()

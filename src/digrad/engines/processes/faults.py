@@ -10,24 +10,20 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from threading import Thread
-from typing import TypeVar
+from types import TracebackType
 
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store
 
 from digrad.base.errors import DigradError, message
+from digrad.engines.processes.store import StoreError, within
+from digrad.engines.transports.transport import LinkError
 
-T = TypeVar("T")
 PAUSE = 0.05  # seconds between two looks at the notices
 HASTE = 1.0  # seconds to wait for the notice of a rank whose connection broke: it ended, or will
 
 
 class PeerError(DigradError, RuntimeError):
     """Another rank ended, hangs or gave up; the text names it and the reason."""
-
-
-class StoreError(DigradError, RuntimeError):
-    """The store through which the ranks find each other does not answer."""
 
 
 @dataclass(frozen=True)
@@ -54,36 +50,8 @@ class Notice:
         return cls(str(said["reason"]), tuple(map(int, said["for"])), bool(said["lost"]))
 
 
-def within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return what a call of the store returns, or raise if it takes longer.
-
-    Some of them wait without end when the store's host is stopped, hence the thread.
-    """
-    answers: list[T] = []
-    errors: list[Exception] = []
-
-    def work() -> None:
-        try:
-            answers.append(ask())
-        except Exception as error:
-            errors.append(error)
-
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if answers:
-        return answers[0]
-    why = f": {errors[0]}" if errors else f" within {seconds:.3g} s"
-    raise StoreError(
-        message(
-            f"the store of the process group does not answer{why}",
-            hint="it lives in rank 0 or in the launcher: look there first",
-        )
-    ) from (errors[0] if errors else None)
-
-
 @dataclass(frozen=True, eq=False)
-class Board:
+class Notices:
     """The notices of all ranks of one engine, in the process group's store."""
 
     store: Store
@@ -134,6 +102,58 @@ class Board:
             if spoken or time.monotonic() >= end:
                 return notices
             time.sleep(PAUSE)
+
+
+class Faults:
+    """Makes of a link that failed an error that names the rank behind it; then all calls raise it.
+
+    Args:
+        timeout: seconds that a transport waits.
+        hang_up: closes the connections of this rank.
+    """
+
+    def __init__(self, notices: Notices, timeout: float, hang_up: Callable[[], None]) -> None:
+        self._notices, self._timeout, self._hang_up = notices, timeout, hang_up
+        self._failure: PeerError | None = None
+
+    def check(self) -> None:
+        """Raise again what made an earlier call fail."""
+        if self._failure is not None:
+            raise self._failure
+
+    def tell(self, reason: str) -> None:
+        """Tell the other ranks why this one stops."""
+        self._notices.post(Notice(reason))
+
+    def named(self, error: LinkError, doing: str) -> PeerError:
+        """Tell the others whom this rank waited for in vain, and find out who is behind it."""
+        whom = " and ".join(f"rank {peer}" for peer in error.peers)
+        how = f"for {self._timeout:.3g} s" if error.timed_out else "until the connection broke"
+        notice = Notice(f"waited for {whom} {how}, {doing}", error.peers, lost=not error.timed_out)
+        self._failure = self._notices.blame(notice, self._hang_up)
+        return self._failure
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """A ``with`` block in which links may fail; ``doing`` says what for."""
+
+    faults: Faults
+    doing: str
+
+    def __enter__(self) -> None:
+        """Refuse to go on after a failure."""
+        self.faults.check()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Name the rank behind a link that failed."""
+        if isinstance(error, LinkError):
+            raise self.faults.named(error, self.doing) from error
 
 
 _EXCHANGE = re.compile(r"in (exchange \d+ \(\w+\))")

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 from scipy.sparse import csr_array
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store
 
 from digrad.base.errors import DigradError, message
-from digrad.engines.processes.faults import PeerError, StoreError, ranks, within
+from digrad.engines.processes.faults import PeerError, ranks
+from digrad.engines.processes.store import StoreError, await_key, within
 
 LONGEST = 1 << 20  # characters of one hello
-SLACK = 5.0  # seconds that the store may answer late
 
 
 class DisagreementError(DigradError, ValueError):
@@ -61,22 +61,6 @@ def meet(
             )
         )
     return came
-
-
-def await_key(store: Store, key: str, seconds: float) -> bytes | None:
-    """Return what stands under a key, waiting for it; none if nothing comes."""
-    end = time.monotonic() + seconds
-
-    def ask() -> bytes | None:
-        # Not store.wait: its time-outs are logged by the store's own machinery.
-        while not store.check([key]):
-            if time.monotonic() >= end:
-                return None
-            time.sleep(0.01)
-        found: bytes = store.get(key)
-        return found
-
-    return within(max(0.0, seconds) + SLACK, ask)
 
 
 def _parse(text: bytes) -> dict[str, str]:

@@ -44,6 +44,12 @@ class Route:
     crossings: int  # rows that really leave the rank
     widest: int  # most rows that any rank sends to any other: the same on every rank
 
+    @property
+    def peers(self) -> set[int]:
+        """The ranks to which rows go, or from which they come."""
+        to = {peer for packet in self.packets for peer in packet.peers}
+        return to | {arrival.peer for arrival in self.arrivals}
+
 
 def bounds_of(n: int, world: int, blocks: Sequence[int] | None = None) -> Integers:
     """Return where each rank's nodes begin, and n at the end.

@@ -1,4 +1,5 @@
-"""How rows get from one process to another: over the wire, or through shared memory.
+"""How rows get from one process to another: over ``torch.distributed``, or through shared memory.
 
-Nothing here knows weights or algorithms. Read ``courier`` first: it chooses between the two.
+Nothing here knows weights, algorithms or who is to blame. Read ``transport`` first: it is what
+each way implements.
 """

@@ -1,15 +1,13 @@
 """Batches for GPUs, without a GPU: what is started together, and how long one waits."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore
 
-from digrad.engines.processes.faults import Board, PeerError
-from digrad.engines.transports.wire import DeviceWire
+from digrad.engines.transports.torch_wire import Message, start_batch
+from digrad.engines.transports.transport import LinkError
 
 
 class Work:
@@ -44,11 +42,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return batches
 
 
-def test_one_batch_for_all_messages_of_a_call(started: list[Any], tmp_path: Path) -> None:
-    board = Board(FileStore(str(tmp_path / "store"), 4), 0, 4, 0.2)
-    wire = DeviceWire("group", board, timeout=0.3)
+def test_one_batch_for_all_messages_of_a_call(started: list[Any]) -> None:
     rows = [torch.full((1, 2), float(k)) for k in range(3)]
-    going, coming = wire.post([(1, rows[0]), (2, rows[0])], [(3, rows[1]), (1, rows[2])], tag=5)
+    sends, receives = [(1, rows[0]), (2, rows[0])], [(3, rows[1]), (1, rows[2])]
+    going, coming = start_batch("group", sends, receives, 5)
     ((calls, work),) = started
     assert [(call, peer) for call, peer, _ in calls] == [
         (dist.isend, 1),
@@ -56,20 +53,17 @@ def test_one_batch_for_all_messages_of_a_call(started: list[Any], tmp_path: Path
         (dist.irecv, 3),
         (dist.irecv, 1),
     ]
-    assert wire.wait(coming[0], "pulling") is rows[1]
-    assert work.waited
-    assert wire.wait(coming[1], "pulling") is rows[2]
-    assert wire.wait(going[0], "pulling") is rows[0]
-    assert wire.post([], [], tag=6) == ([], [])
+    assert [len(going), len(coming)] == [2, 2]
+    for (_, there), each in zip((*sends, *receives), (*going, *coming), strict=True):
+        assert Message(there, *each, timeout=0.3).wait() is there
+        assert work.waited
+    assert start_batch("group", [], [], 6) == ([], [])
     assert len(started) == 1  # nothing to send, nothing started
 
 
-def test_a_batch_that_never_ends(started: list[Any], tmp_path: Path) -> None:
-    board = Board(FileStore(str(tmp_path / "store"), 4), 0, 4, 0.2)
-    wire = DeviceWire("group", board, timeout=0.2)
-    wire.post([], [(1, torch.ones(1))], tag=1)
-    _, coming = wire.post([(2, torch.ones(1))], [(1, torch.ones(1))], tag=2)
-    with pytest.raises(PeerError, match="ranks 1, 2 do not answer"):
-        wire.wait(coming[0], "in exchange 2 (pull)")
-    with pytest.raises(PeerError):
-        wire.post([], [], tag=3)
+def test_a_batch_that_never_ends(started: list[Any]) -> None:
+    start_batch("group", [], [(1, torch.ones(1))], 1)
+    _, (coming,) = start_batch("group", [(2, torch.ones(1))], [(1, torch.ones(1))], 2)
+    with pytest.raises(LinkError, match="no answer: rank 1, 2") as caught:
+        Message(torch.ones(1), *coming, timeout=0.2).wait()
+    assert (caught.value.peers, caught.value.timed_out) == ((1, 2), True)

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from digrad.base.errors import DigradError, message
-from digrad.engines.transports.memory import rounded
+from digrad.engines.transports.buffers import rounded
 
 ARENA = 1 << 26  # bytes of address space at a time; memory is reserved only as it is used
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _ADD_SEALS, _GET_SEALS = 1033, 1034  # not in the fcntl module of Python 3.11
-VIEWS = 256  # views of arenas kept for the next time
 
 
 class SharedMemoryError(DigradError, OSError):
@@ -29,7 +28,7 @@ class SharedMemoryError(DigradError, OSError):
 
 @dataclass(eq=False)
 class Arena:
-    """A stretch of shared memory."""
+    """A stretch of shared memory of this rank."""
 
     number: int
     handle: int
@@ -58,7 +57,7 @@ def make_arena(number: int, size: int) -> Arena:
 
 
 def open_arena(handle: int) -> Tensor:
-    """Map an arena that a peer handed over."""
+    """Map the memory of an arena that a peer handed over."""
     try:
         if fcntl.fcntl(handle, _GET_SEALS) & _SEALS != _SEALS:
             raise OSError("the memory handed over is not sealed")
@@ -71,14 +70,14 @@ def _mapped(handle: int, size: int) -> Tensor:
     return torch.frombuffer(mmap.mmap(handle, size), dtype=torch.uint8)
 
 
-class Memory:
+class Slots:
     """This rank's slots: those in use, and those to use again."""
 
     def __init__(self) -> None:
         self._arenas: list[Arena] = []
         self._slots: list[Slot] = []
         self._free: defaultdict[int, list[Slot]] = defaultdict(list)
-        self.busy: dict[int, Slot] = {}  # not counting early ones; oldest first
+        self.unread: dict[int, Slot] = {}  # by number, not counting early ones; oldest first
 
     def __len__(self) -> int:
         """How many slots there are, in use or not."""
@@ -95,10 +94,22 @@ class Memory:
         return free.pop() if free else self._new(size)
 
     def lend(self, slot: Slot, readers: Iterable[int], *, early: bool) -> None:
-        """Let some ranks read a slot."""
+        """Let some ranks read a slot; it is free again when all have."""
         slot.readers = set(readers)
         if not early:
-            self.busy[slot.number] = slot
+            self.unread[slot.number] = slot
+
+    def read(self, number: int, reader: int) -> None:
+        """Note that a rank has read a slot."""
+        slot = self._slots[number]
+        slot.readers.remove(reader)
+        if not slot.readers:
+            self.unread.pop(number, None)
+            self.give(slot)
+
+    def give(self, slot: Slot) -> None:
+        """Take a slot back."""
+        self._free[slot.size].append(slot)
 
     def _new(self, size: int) -> Slot:
         arena = self._arenas[-1] if self._arenas else None
@@ -111,21 +122,14 @@ class Memory:
             raise SharedMemoryError(
                 message(
                     f"{size} more bytes of shared memory cannot be had: {error.strerror}",
-                    hint="DIGRAD_SHARED_MEMORY=0 sends rows over sockets instead",
+                    hint="shared_memory=False, or digrad train --no-shared-memory, sends rows "
+                    "over sockets instead",
                 )
             ) from error
         slot = Slot(len(self._slots), arena, arena.used, size)
         arena.used += size
         self._slots.append(slot)
         return slot
-
-    def read(self, number: int, reader: int) -> None:
-        """Note that a rank has read a slot."""
-        slot = self._slots[number]
-        slot.readers.remove(reader)
-        if not slot.readers:
-            self.busy.pop(number, None)
-            self._free[slot.size].append(slot)
 
     def close(self) -> None:
         """Give the memory back; readers keep what they have mapped."""
@@ -134,24 +138,4 @@ class Memory:
         self._arenas.clear()
         self._slots.clear()
         self._free.clear()
-        self.busy.clear()
-
-
-class Views:
-    """Parts of arenas as tensors, made once for those that come again and again."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, int, int, torch.dtype, tuple[int, ...]], Tensor] = {}
-
-    def get(
-        self, arena: Tensor, offset: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]
-    ) -> Tensor:
-        """Return ``size`` bytes of an arena from an offset on as a tensor."""
-        key = (id(arena), offset, size, dtype, shape)
-        found = self._made.get(key)
-        if found is None:
-            if len(self._made) >= VIEWS:
-                self._made.clear()
-            found = arena[offset : offset + size].view(dtype).view(shape)
-            self._made[key] = found
-        return found
+        self.unread.clear()

@@ -1,0 +1,215 @@
+"""Rows between ranks of one machine through shared memory: written once, read in place.
+
+A message on a channel says that rows are there; one back says that they were read, and that
+their memory can be used again. Few bytes travel in the message itself.
+"""
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.engines.transports.arena import Slot, Slots, open_arena
+from digrad.engines.transports.channel import Channel, Received
+from digrad.engines.transports.transport import Incoming, LinkError, Outgoing, Receiving, Sending
+
+INLINE = 2048  # bytes up to which rows travel in the message itself
+AT_A_TIME = 3  # slots that are not read yet, but for rows that leave early
+VIEWS = 256  # of arenas, kept for the next time
+_WRITTEN = struct.Struct("<cIIIQQ")  # b"w", tag, slot, arena, offset, bytes
+_READ = struct.Struct("<cI")  # b"r", slot
+_NO_SLOT = 0xFFFFFFFF  # the rows came in the message
+
+
+class Written(NamedTuple):
+    """Where a rank has written rows."""
+
+    slot: int
+    memory: Tensor
+    offset: int
+    size: int
+
+
+class SharedMemory:
+    """Carries rows to and from ranks of the same machine.
+
+    Args:
+        channels: to those ranks.
+        timeout: seconds that any wait may last.
+    """
+
+    def __init__(self, channels: Mapping[int, Channel], timeout: float) -> None:
+        self.slots = Slots()
+        self._channels, self._every = dict(channels), list(channels.values())
+        self._timeout = timeout
+        self._arenas: dict[tuple[int, int], Tensor] = {}  # of others, by rank and number
+        self._came: defaultdict[tuple[int, int], deque[Written]] = defaultdict(deque)  # rank, tag
+        self._reserved: tuple[Slot, Tensor] | None = None  # where rows are being computed
+        self.view = lru_cache(VIEWS)(_view)  # the same few come again and again
+
+    def post(
+        self,
+        outgoing: Sequence[Outgoing],
+        incoming: Sequence[Incoming],
+        dtype: torch.dtype,
+        tag: int,
+        *,
+        early: bool = False,
+    ) -> tuple[list[Sending], list[Receiving]]:
+        """Write rows for others, which need not be waited for; prepare to read those of others."""
+        for peers, rows in outgoing:
+            size = rows.numel() * dtype.itemsize
+            if size <= INLINE and not early:
+                self._enclose(peers, rows, dtype, tag)
+            else:
+                self._write(peers, rows, size, dtype, tag, early)
+        return [], [Reading(self, peer, tag, dtype, shape) for peer, shape in incoming]
+
+    def _enclose(self, peers: tuple[int, ...], rows: Tensor, dtype: torch.dtype, tag: int) -> None:
+        flat = rows.detach().to("cpu", dtype).contiguous().view(-1).view(torch.uint8)
+        text = _WRITTEN.pack(b"w", tag, _NO_SLOT, 0, 0, len(flat)) + flat.numpy().tobytes()
+        for peer in peers:
+            self._send(peer, text)
+
+    def _write(
+        self,
+        peers: tuple[int, ...],
+        rows: Tensor,
+        size: int,
+        dtype: torch.dtype,
+        tag: int,
+        early: bool,
+    ) -> None:
+        if self._reserved is not None and self._reserved[1] is rows:
+            slot, self._reserved = self._reserved[0], None
+        else:
+            slot = self._take(size, early)
+            self.view(slot.arena.memory, slot.offset, size, dtype, tuple(rows.shape)).copy_(rows)
+        self.slots.lend(slot, peers, early=early)
+        arena = slot.arena
+        text = _WRITTEN.pack(b"w", tag, slot.number, arena.number, slot.offset, size)
+        for peer in peers:
+            self._send(peer, text, None if peer in arena.known else arena.handle)
+            arena.known.add(peer)
+
+    def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """Return memory of a slot, if rows of that shape need one."""
+        size = prod(shape) * dtype.itemsize
+        if size <= INLINE:
+            return None
+        if self._reserved is not None:  # asked for and never used
+            self.slots.give(self._reserved[0])
+        slot = self._take(size, early=False)
+        rows = self.view(slot.arena.memory, slot.offset, size, dtype, shape)
+        self._reserved = slot, rows
+        return rows
+
+    def _take(self, size: int, early: bool) -> Slot:
+        """Return a slot to write to; wait first if too many were not read."""
+        if not self.slots.has_free(size):
+            for peer, channel in self._channels.items():
+                for received in channel.arrived():
+                    self._note(peer, received)
+        while not early and len(self.slots.unread) >= AT_A_TIME:
+            oldest = next(iter(self.slots.unread.values()))
+            self._receive(min(oldest.readers))
+        return self.slots.take(size)
+
+    def arrived(self, peer: int, tag: int) -> Written:
+        """Wait for rows of a rank that have a tag."""
+        queue = self._came[peer, tag]
+        while not queue:
+            self._receive(peer)
+        found = queue.popleft()
+        if not queue:
+            del self._came[peer, tag]
+        return found
+
+    def _note(self, peer: int, received: Received) -> None:
+        """Take note of one message."""
+        text, handle = received
+        if text[:1] == b"r":
+            self.slots.read(_READ.unpack(text)[1], peer)
+            return
+        _, tag, slot, arena, offset, size = _WRITTEN.unpack_from(text)
+        if handle is not None:
+            self._arenas[peer, arena] = open_arena(handle)
+        if slot == _NO_SLOT:
+            memory = torch.frombuffer(bytearray(text[_WRITTEN.size :]), dtype=torch.uint8)
+        else:
+            memory = self._arenas[peer, arena]
+        self._came[peer, tag].append(Written(slot, memory, offset, size))
+
+    def release(self, peer: int, slot: int) -> None:
+        """Tell a rank that a slot of it was read; one that has ended need not know."""
+        try:
+            self._channels[peer].send(_READ.pack(b"r", slot), None, self._timeout, self._every)
+        except ConnectionError:
+            return
+        except TimeoutError as error:
+            raise LinkError((peer,), timed_out=True) from error
+
+    def _send(self, peer: int, text: bytes, handle: int | None = None) -> None:
+        try:
+            self._channels[peer].send(text, handle, self._timeout, self._every)
+        except OSError as error:
+            raise LinkError((peer,), timed_out=isinstance(error, TimeoutError)) from error
+
+    def _receive(self, peer: int) -> None:
+        """Wait for a message of a rank, and take note of it."""
+        try:
+            received = self._channels[peer].receive(self._timeout)
+        except OSError as error:
+            raise LinkError((peer,), timed_out=isinstance(error, TimeoutError)) from error
+        self._note(peer, received)
+
+    def close(self) -> None:
+        """End all connections, so that peers notice at once, and give the memory back."""
+        for channel in self._every:
+            channel.close()
+        self.slots.close()
+        self.view.cache_clear()
+        self._arenas.clear()
+        self._came.clear()
+        self._reserved = None
+
+
+class Reading:
+    """Rows that a rank of this machine writes."""
+
+    __slots__ = ("_dtype", "_peer", "_shape", "_slot", "_tag", "_through")
+
+    def __init__(
+        self,
+        through: SharedMemory,
+        peer: int,
+        tag: int,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+    ) -> None:
+        self._through, self._peer, self._tag = through, peer, tag
+        self._dtype, self._shape, self._slot = dtype, shape, _NO_SLOT
+
+    def wait(self) -> Tensor:
+        """Wait until they are there; return them where they are."""
+        self._slot, memory, offset, size = self._through.arrived(self._peer, self._tag)
+        if self._slot == _NO_SLOT:
+            return memory.view(self._dtype).view(self._shape)
+        return self._through.view(memory, offset, size, self._dtype, self._shape)
+
+    def release(self) -> None:
+        """Say that they were read."""
+        if self._slot != _NO_SLOT:
+            self._through.release(self._peer, self._slot)
+
+
+def _view(
+    memory: Tensor, offset: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> Tensor:
+    """Return so many bytes from an offset on as a tensor."""
+    return memory[offset : offset + size].view(dtype).view(shape)

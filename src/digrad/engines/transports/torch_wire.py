@@ -1,0 +1,165 @@
+"""Rows between ranks as point-to-point messages of a ``torch.distributed`` process group."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from digrad.base.errors import ParameterError, message
+from digrad.engines.transports.buffers import Pool
+from digrad.engines.transports.transport import Incoming, LinkError, Outgoing, Receiving, Sending
+
+POLL = 0.0001  # seconds between two looks at a batch on a GPU
+Part: TypeAlias = tuple[int, Tensor]  # a rank, and the rows for it or the memory for its rows
+Started: TypeAlias = tuple[tuple[int, ...], Any]  # ranks to wait for, and what PyTorch made of it
+
+
+class TorchWire:
+    """Carries rows over gloo or NCCL; for gloo, those on a GPU pass through host memory.
+
+    Args:
+        timeout: seconds that any wait may last.
+    """
+
+    def __init__(self, group: Any, device: torch.device, timeout: float) -> None:
+        self._group, self._timeout = group, timeout
+        self.on_device = _uses_nccl(group, device)
+        staged = device.type != "cpu" and not self.on_device
+        self._place = torch.device("cpu") if staged else device
+        self._pool = Pool(self._place, pinned=staged)
+        self._start = start_batch if self.on_device else start_each
+        if self.on_device:
+            # NCCL makes its connections in the first call, in which all ranks must take part.
+            dist.all_reduce(torch.zeros(1, device=device), group=group)
+
+    def post(
+        self,
+        outgoing: Sequence[Outgoing],
+        incoming: Sequence[Incoming],
+        dtype: torch.dtype,
+        tag: int,
+        *,
+        early: bool = False,
+    ) -> tuple[list[Sending], list[Receiving]]:
+        """Start sending and receiving."""
+        buffers = [self._pool.take(shape, dtype) for _, shape in incoming]
+        receives = [(peer, rows) for (peer, _), (_, rows) in zip(incoming, buffers, strict=True)]
+        packed = [(peers, rows.to(self._place, dtype).contiguous()) for peers, rows in outgoing]
+        sends = [(peer, rows) for peers, rows in packed for peer in peers]
+        going, coming = self._start(self._group, sends, receives, tag)
+        return (
+            [
+                Message(rows, *started, self._timeout)
+                for (_, rows), started in zip(sends, going, strict=True)
+            ],
+            [
+                Message(rows, *started, self._timeout, partial(self._pool.give, buffer))
+                for (buffer, rows), started in zip(buffers, coming, strict=True)
+            ],
+        )
+
+    def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """Offer none: rows leave from where they are."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: the process group belongs to whoever made it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """Rows on their way, out or in."""
+
+    rows: Tensor
+    peers: tuple[int, ...]
+    work: Any
+    timeout: float
+    release: Callable[[], None] = lambda: None
+
+    def wait(self) -> Tensor:
+        """Wait until they have left, or are there."""
+        started = time.monotonic()
+        try:
+            self.work.wait(timedelta(seconds=self.timeout))
+        except (RuntimeError, ValueError) as error:
+            over = time.monotonic() - started >= 0.9 * self.timeout
+            raise LinkError(self.peers, timed_out=over) from error
+        return self.rows
+
+
+def start_each(
+    group: Any, sends: Sequence[Part], receives: Sequence[Part], tag: int
+) -> tuple[list[Started], list[Started]]:
+    """Start one message after the other, as gloo takes them."""
+
+    def start(call: Any, name: str, peer: int, rows: Tensor) -> Started:
+        try:
+            return (peer,), call(rows, group=group, tag=tag, **{name: peer})
+        except RuntimeError as error:
+            raise LinkError((peer,), timed_out=False) from error
+
+    coming = [start(dist.irecv, "group_src", *each) for each in receives]
+    return [start(dist.isend, "group_dst", *each) for each in sends], coming
+
+
+def start_batch(
+    group: Any, sends: Sequence[Part], receives: Sequence[Part], tag: int
+) -> tuple[list[Started], list[Started]]:
+    """Start all messages as one batch, since NCCL matches them by order alone.
+
+    They also end together, so waiting for one may be waiting for any rank.
+    """
+    calls = [(dist.isend, *each) for each in sends] + [(dist.irecv, *each) for each in receives]
+    if not calls:
+        return [], []
+    batch = Batch(
+        dist.batch_isend_irecv(
+            [dist.P2POp(call, rows, group=group, group_peer=peer) for call, peer, rows in calls]
+        )
+    )
+    started = tuple(sorted({peer for _, peer, _ in calls})), batch
+    return [started] * len(sends), [started] * len(receives)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Works that were started together, waited for as one.
+
+    NCCL would let the host run ahead of a batch that never ends, so a wait looks at it from the
+    host; a batch begun early still travels beside whatever the device computes.
+    """
+
+    works: Sequence[Any]
+
+    def wait(self, timeout: timedelta) -> None:
+        """Wait on the host until all are through, then let the current stream use them."""
+        end = time.monotonic() + timeout.total_seconds()
+        for work in self.works:
+            while not work.is_completed():
+                if time.monotonic() > end:
+                    raise RuntimeError("a batch of NCCL did not end in time")
+                time.sleep(POLL)
+            work.wait()  # raises if it failed; orders the current stream after it
+
+
+def _uses_nccl(group: Any, device: torch.device) -> bool:
+    """Whether rows on a device travel in its own memory; refuse groups in which they cannot."""
+    backends = dist.distributed_c10d.BackendConfig(
+        dist.Backend(dist.get_backend_config(group))
+    ).get_device_backend_map()
+    if device.type != "cpu" and backends.get(device.type) == "nccl":
+        return True
+    if backends.get("cpu") == "gloo":
+        return False
+    raise ParameterError(
+        message(
+            f"rows on {device.type} cannot travel in a process group of {backends}",
+            hint="use backend='gloo' for CPUs, 'cpu:gloo,cuda:nccl' for GPUs",
+        )
+    )

@@ -1,0 +1,83 @@
+"""What every way of carrying rows between ranks offers, and how it says that one failed."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from digrad.base.errors import DigradError
+
+Outgoing: TypeAlias = tuple[tuple[int, ...], Tensor]  # ranks, and the rows for all of them
+Incoming: TypeAlias = tuple[int, tuple[int, ...]]  # a rank, and the shape of its rows
+
+
+class LinkError(DigradError, OSError):
+    """Waiting for some ranks was in vain.
+
+    A transport only says for whom; who is behind it, and what to do, others find out.
+
+    Args:
+        timed_out: whether time ran out; otherwise the connection broke.
+    """
+
+    def __init__(self, peers: Sequence[int], *, timed_out: bool) -> None:
+        self.peers, self.timed_out = tuple(peers), timed_out
+        what = "no answer" if timed_out else "connection lost"
+        super().__init__(f"{what}: rank {', '.join(map(str, self.peers))}")
+
+
+class Sending(Protocol):
+    """Rows on their way out; they must stay as they are until ``wait`` returns."""
+
+    def wait(self) -> object:
+        """Wait until the rows have left."""
+        ...
+
+
+class Receiving(Protocol):
+    """Rows on their way in."""
+
+    def wait(self) -> Tensor:
+        """Wait for the rows; they stay valid until ``release``."""
+        ...
+
+    def release(self) -> None:
+        """Give their memory back, once, after ``wait``."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries rows between this rank and others.
+
+    A call of ``post`` has its counterpart on every rank it names. Messages between two ranks that
+    have the same tag keep their order; those of different tags may overtake each other. Every
+    wait, also one within ``post`` or ``release``, ends within the transport's timeout or raises
+    ``LinkError``; rows from and to other ranks are not disturbed by that.
+    """
+
+    def post(
+        self,
+        outgoing: Sequence[Outgoing],
+        incoming: Sequence[Incoming],
+        dtype: torch.dtype,
+        tag: int,
+        *,
+        early: bool = False,
+    ) -> tuple[list[Sending], list[Receiving]]:
+        """Start sending rows, as a dtype, and receiving; the second list is in incoming's order.
+
+        Rows that leave early may have to wait long for their readers, which nobody waits for.
+        """
+        ...
+
+    def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """Return memory from which the next rows can leave without a copy; none if there is none.
+
+        Posting this very tensor gives it back; what it holds then must not be changed any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let the others know that nothing more will come; again does no harm."""
+        ...

@@ -17,7 +17,6 @@ from digrad.networks import build
 from engines import ranks
 from engines.tasks import VARIANTS, lopsided
 
-pytestmark = pytest.mark.xdist_group("ranks")
 slow = pytest.mark.slow
 # Every step adds a few roundings of float64, and there are five.
 TOLERANCE = 1e-13

@@ -214,7 +214,6 @@ def test_values_come_back_as_they_were() -> None:
     assert back == value
 
 
-@pytest.mark.xdist_group("ranks")
 class TestRanks:
     def test_another_number_of_ranks(self, tmp_path: Path) -> None:
         """Stored by two ranks, gone on with in one process and in uneven blocks."""

@@ -11,7 +11,6 @@ from engines.ranks import pool
 from optim.test_decentralized import Problem
 from optim.training import FORMS, answer, expected, network_of
 
-pytestmark = pytest.mark.xdist_group("ranks")
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 SLOW = [(3, None), (4, None), (8, 8)]
 RANKS = [(2, None), (2, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]

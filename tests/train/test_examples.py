@@ -11,7 +11,6 @@ import torch
 
 from engines.ranks import SETTINGS, pool
 
-pytestmark = pytest.mark.xdist_group("ranks")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LONGEST = 80  # lines: short enough to read
 

@@ -19,7 +19,6 @@ from train.test_train import SMALL, ran
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ranks"),
     pytest.mark.skipif(not possible(), reason="hosts need root, iproute2 and TUN/TAP"),
 ]
 COUNT = 3

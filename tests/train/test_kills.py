@@ -18,7 +18,7 @@ from engines.ranks import SETTINGS
 from runs.test_execute import content, rows
 from train.test_train import SMALL, ran
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks")]
+pytestmark = pytest.mark.slow
 LONG: Experiment = replace(
     SMALL,
     problem=KindSpec("quadratic", {"dim": 40, "sigma": 0.5}),

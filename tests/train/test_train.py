@@ -21,7 +21,6 @@ from digrad.runs.results import Results
 from engines.ranks import pool
 from runs.test_execute import content, rows
 
-pytestmark = pytest.mark.xdist_group("ranks")
 QUADRATIC = KindSpec("quadratic", {"dim": 3, "sigma": 0.5})
 LOGISTIC = KindSpec("logistic", {"dim": 4, "samples": 9, "batch": 2})
 RING = NetworkSpec("undirected-ring", n=5, weights="lazy")

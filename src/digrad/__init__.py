@@ -1,56 +1,88 @@
-"""digrad: decentralized learning over directed networks."""
+"""digrad: decentralized learning over directed networks.
+
+import digrad as dg
+
+net = dg.network("multi-sub-ring", n=20)
+print(dg.analyze(net))
+run = dg.simulate("logistic", net, ["push-pull", "sgp"], lr=[0.1, 0.05], steps=500, seeds=3)
+opt = dg.Decentralized(model.parameters(), "push-pull", "exponential", lr=0.1)
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from digrad import networks, optim, theory
-    from digrad.algorithms import PushPull
-    from digrad.analysis import Analysis, analyze
+    from digrad import algorithms, networks, problems, theory
+    from digrad.algorithms import Algorithm
+    from digrad.analysis import Analysis
     from digrad.base.errors import DigradError
-    from digrad.networks import Digraph, Network, build, load, weigh
-    from digrad.theory import Bracket, Setting, constants, perron
+    from digrad.data.shards import NodeSampler, loader, shard
+    from digrad.front.joining import join
+    from digrad.front.networks import analyze, compare, network
+    from digrad.front.run import Run
+    from digrad.front.simulate import simulate
+    from digrad.networks import Digraph, Network
+    from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+    from digrad.problems import ModuleProblem, Problem
+    from digrad.theory import Bracket, Setting
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
+    "Algorithm",
     "Analysis",
     "Bracket",
+    "Decentralized",
     "DigradError",
     "Digraph",
+    "ModuleProblem",
     "Network",
-    "PushPull",
+    "NodeSampler",
+    "Problem",
+    "Run",
     "Setting",
+    "algorithms",
     "analyze",
-    "build",
-    "constants",
-    "load",
+    "compare",
+    "join",
+    "load_checkpoint",
+    "loader",
+    "network",
     "networks",
-    "optim",
-    "perron",
+    "problems",
+    "save_checkpoint",
+    "shard",
+    "simulate",
     "theory",
-    "weigh",
 ]
 
 # Names are imported when first used, so that the command line starts at once.
 _HOMES = {
+    "Algorithm": "algorithms",
     "Analysis": "analysis",
-    "PushPull": "algorithms",
-    "analyze": "analysis",
-    "DigradError": "base.errors",
-    "Digraph": "networks",
-    "Network": "networks",
-    "build": "networks",
-    "load": "networks",
-    "weigh": "networks",
     "Bracket": "theory",
+    "Decentralized": "optim",
+    "Digraph": "networks",
+    "DigradError": "base.errors",
+    "ModuleProblem": "problems",
+    "Network": "networks",
+    "NodeSampler": "data.shards",
+    "Problem": "problems",
+    "Run": "front.run",
     "Setting": "theory",
-    "constants": "theory",
-    "perron": "theory",
+    "analyze": "front.networks",
+    "compare": "front.networks",
+    "join": "front.joining",
+    "load_checkpoint": "optim",
+    "loader": "data.shards",
+    "network": "front.networks",
+    "save_checkpoint": "optim",
+    "shard": "data.shards",
+    "simulate": "front.simulate",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("networks", "optim", "theory"):
+    if name in ("algorithms", "networks", "problems", "theory"):
         return import_module(f"digrad.{name}")
     if name in _HOMES:
         return getattr(import_module(f"digrad.{_HOMES[name]}"), name)

@@ -27,6 +27,9 @@ ROOMS: dict[str, set[str]] = {
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
     "show": {"base", "networks", "theory", "analysis", "runs"},
+    "front": {
+        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
+    },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "analysis", "data", "problems", "algorithms", "engines"),
@@ -47,6 +50,9 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.runs.schedules": True,
     "digrad.runs.results": True,
     "digrad.runs.launches": True,
+    "digrad.runs.lock": True,
+    "digrad.runs.folder": True,
+    "digrad.front.networks": True,
     "digrad.runs.example": True,
     "digrad.show": True,
     "digrad.cli.train": False,

@@ -10,12 +10,16 @@ import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.cli.output import check_figure, show
+from digrad.cli.trust import ask
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the classes of your own that the file names.")
 ]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")]
 Metric = Annotated[
@@ -46,6 +50,7 @@ def run(
     device: Device = "cpu",
     resume: Resume = False,
     checkpoint: Checkpoint = 5.0,
+    trust: Trust = False,
 ) -> None:
     """Run an experiment: networks x algorithms x step sizes x seeds.
 
@@ -56,6 +61,7 @@ def run(
     from digrad.runs.experiment import load_experiment
 
     experiment = load_experiment(file)
+    ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
     with interruptible(f"digrad run {file} --out {folder} --resume"):
         execute(experiment, folder, device, resume, checkpoint_seconds=checkpoint)
@@ -111,6 +117,7 @@ def default_metric(trace: Any) -> str:
 def execute(experiment: Any, folder: Path, device: str, resume: bool, **options: Any) -> None:
     """Run with a progress bar and say where the results are."""
     from digrad.runs.execute import run as go
+    from digrad.show.progress import progress_bar
 
     with progress_bar(experiment) as report:
         go(experiment, folder, device=device, resume=resume, progress=report, **options)
@@ -168,34 +175,3 @@ def interruptible(command: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"interrupted; what is done is kept. Go on with: {command}", file=sys.stderr)
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def progress_bar(experiment: Any) -> Iterator[Any]:
-    """Show trial-steps done, their rate and the time left; nothing when not on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} trial-steps{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    quiet = not console.is_terminal
-    done: dict[int, int] = {}  # trial-steps of each job
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=experiment.trials * experiment.steps, rate="")
-
-        def report(job: Any, t: int) -> None:
-            done[job.index] = t * len(job.trials)
-            speed = bar.tasks[0].speed
-            bar.update(
-                task,
-                description=f"{job.algorithm} on {job.network}",
-                completed=sum(done.values()),
-                rate=f", {speed:,.0f}/s" if speed else "",
-            )
-
-        yield report

@@ -9,7 +9,8 @@ import typer
 
 from digrad.base.errors import DigradError, lookup
 from digrad.cli.output import show
-from digrad.cli.runs import Checkpoint, Out, progress_bar, summary
+from digrad.cli.runs import Checkpoint, Out, Trust, summary
+from digrad.cli.trust import ask
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -33,6 +34,7 @@ def train(
         bool, typer.Option("--tensorboard", help="Write scalars into DIR/tensorboard too.")
     ] = False,
     checkpoint: Checkpoint = 5.0,
+    trust: Trust = False,
 ) -> None:
     """Run an experiment on the processes that torchrun started, blocks of nodes on each.
 
@@ -50,6 +52,7 @@ def train(
         "shared_memory": False if no_shared_memory else "auto",
         "tensorboard": tensorboard,
         "checkpoint_seconds": checkpoint,
+        "allow": lambda experiment: ask(experiment, file, trust),
     }
     with joined(device, timeout) as here:
         _train(file, out, device=here, short=short, **options)
@@ -66,8 +69,9 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
     rank = distributed.get_rank()
     dtype = getattr(torch, short) if short else None
     try:
-        with _progress(file, rank) as progress:
-            folder = go(file, out, message_dtype=dtype, progress=progress, **options)
+        experiment = _read(file) if rank == 0 else file
+        with _progress(experiment) as progress:
+            folder = go(experiment, out, message_dtype=dtype, progress=progress, **options)
     except KeyboardInterrupt:
         if rank == 0:
             print("interrupted; what is done is kept, and --resume goes on", file=sys.stderr)
@@ -83,11 +87,18 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
         summary([folder])
 
 
-def _progress(file: Path, rank: int) -> Any:
-    """Show progress on rank 0, where the experiment can be read."""
+def _read(file: Path) -> Any:
+    """Read the experiment; where that fails, the ranks are to hear of it together, later."""
     from digrad.runs.experiment import load_experiment
 
     try:
-        return progress_bar(load_experiment(file)) if rank == 0 else nullcontext()
-    except DigradError:  # the ranks hear of it together
-        return nullcontext()
+        return load_experiment(file)
+    except DigradError:
+        return file
+
+
+def _progress(experiment: Any) -> Any:
+    """Show progress where the experiment was read."""
+    from digrad.show.progress import progress_bar
+
+    return nullcontext() if isinstance(experiment, Path) else progress_bar(experiment)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch.utils.data import Dataset, Subset
+from torch import distributed
+from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data import Sampler as BatchSampler
 
 from digrad.base.counters import Sampler
@@ -117,6 +118,44 @@ def shard(
             message(f"{count} labels for {len(dataset)} samples", hint="one label a sample")
         )
     return Subset(dataset, parts[node].tolist())
+
+
+def loader(
+    dataset: Dataset[Any],
+    batch: int,
+    *,
+    split: str = "iid",
+    steps: int | None = None,
+    start: int = 0,
+    seed: int = 0,
+    nodes: int | None = None,
+    node: int | None = None,
+    labels: ArrayLike | None = None,
+    **options: Any,
+) -> DataLoader[Any]:
+    """Return a loader of one node's part of a dataset: ``shard`` and ``NodeSampler`` in one.
+
+    Args:
+        dataset: with a length.
+        batch: samples in a batch.
+        split: as in ``shard``.
+        steps: how many batches; without end if not given.
+        start: the number of the first batch, to go on after a checkpoint.
+        seed: which split, and which draws.
+        nodes: how many share the data; one for each process by default.
+        node: whose part; this process's by default.
+        labels: as in ``shard``.
+        options: as in ``shard``.
+    """
+    alone = not (distributed.is_available() and distributed.is_initialized())
+    if nodes is None or node is None:
+        if alone:
+            hint = "call it within dg.join(), or pass nodes= and node="
+            raise ParameterError(message("no process group says which node this is", hint=hint))
+        nodes, node = distributed.get_world_size(), distributed.get_rank()
+    own = shard(dataset, nodes, node, split=split, seed=seed, labels=labels, **options)
+    draws = NodeSampler(len(own), batch, seed=seed, node=node, start=start, steps=steps)
+    return DataLoader(own, batch_sampler=draws)
 
 
 def _labels(dataset: Any) -> ArrayLike:

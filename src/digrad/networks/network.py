@@ -1,6 +1,7 @@
 """The pair of weight matrices a method runs on, validated once."""
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class Network:
     pull_roots: Nodes  # R_R: nodes whose model reaches everybody
     push_roots: Nodes  # R_{C^T}: nodes that every tracker reaches
     roots: Nodes  # both
+    title: str  # what tables call it; no part of what it is
 
     def __init__(self, R: Any, C: Any, names: Iterable[str] | None = None) -> None:
         pull, push = _weights(R, "R"), _weights(C, "C")
@@ -43,6 +45,7 @@ class Network:
         _check_order(pull, push)
         pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
         fields = {"R": pull, "C": push, "names": None if names is None else tuple(map(str, names))}
+        object.__setattr__(self, "title", "")
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         if self.names is not None and len(self.names) != self.n:
@@ -84,6 +87,12 @@ class Network:
     def name(self, node: int) -> str:
         """Return what a node is called in the network's source; its number if nothing else."""
         return str(node) if self.names is None else self.names[node]
+
+    def called(self, title: str) -> "Network":
+        """Return the same network under a name for tables and figures."""
+        made = copy(self)
+        object.__setattr__(made, "title", title)
+        return made
 
     def digest(self) -> str:
         """Return a checksum of R and C, the same on every machine."""

@@ -115,7 +115,7 @@ def build(
             hint = "drop --largest-component"
             raise ParameterError(message(f"{what} comes with weights for all its nodes", hint=hint))
         return _reweighed(made, weights, push_graph, what)
-    graph = _largest_part(made) if largest_component else made
+    graph = largest_part(made) if largest_component else made
     try:
         return weigh(graph, weights or "uniform", push_graph)
     except NetworkError as error:
@@ -143,6 +143,21 @@ def as_network(network: NetworkLike) -> Network:
             )
         )
     return weigh(Digraph.from_networkx(network))
+
+
+def as_graph(network: NetworkLike) -> Digraph:
+    """Return the links of a graph, or of a network whose models and trackers share theirs."""
+    if isinstance(network, Digraph):
+        return network
+    if not isinstance(network, Network | tuple):
+        return Digraph.from_networkx(network)
+    net = as_network(network)
+    if net.pull_graph != net.push_graph:
+        hint = "drop weights and push_graph"
+        raise ParameterError(
+            message("the network has two graphs and weights of its own", hint=hint)
+        )
+    return net.pull_graph
 
 
 def takes_seed(topology: Topology) -> bool:
@@ -218,5 +233,6 @@ def _graphs(made: Digraph | Network) -> tuple[Digraph, Digraph]:
     return (made, made) if isinstance(made, Digraph) else (made.pull_graph, made.push_graph)
 
 
-def _largest_part(graph: Digraph) -> Digraph:
+def largest_part(graph: Digraph) -> Digraph:
+    """Return the largest strongly connected part of a graph."""
     return graph.subgraph(np.sort(strong_parts(graph.adjacency())[0]))

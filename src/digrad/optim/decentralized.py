@@ -24,18 +24,19 @@ from time import sleep
 from typing import Any, Literal, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from digrad.algorithms import ALGORITHMS, Algorithm, check
 from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.own_code import is_own, load_object
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import fingerprint
-from digrad.networks import Network, as_network, load
+from digrad.networks import TOPOLOGIES, Network, as_network, build
 from digrad.networks.registry import NetworkLike
 from digrad.optim import state as stored
 from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
-from digrad.optim.layout import Parameters, lay_out
+from digrad.optim.layout import Layout, Parameters, lay_out
 from digrad.optim.rows import Rows, Setting
 from digrad.optim.scalars import Watch, Writer
 from digrad.theory.eigenvectors import perron
@@ -122,9 +123,9 @@ class Decentralized(torch.optim.Optimizer):
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
         self.algorithm = _algorithm(algorithm)
-        self.network = _network(network)
-        check(self.algorithm, self.network)
         self.layout = lay_out(params)
+        self.network = _network(network, _nodes(self.layout, blocks, group))
+        check(self.algorithm, self.network)
         groups = [dict(one) for one in self.layout.groups]
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
@@ -349,11 +350,27 @@ class Decentralized(torch.optim.Optimizer):
 
 
 def _algorithm(given: Algorithm[Any] | str) -> Algorithm[Any]:
-    return lookup(ALGORITHMS, given, "algorithm")() if isinstance(given, str) else given
+    if not isinstance(given, str):
+        return given
+    make = load_object(given) if is_own(given) else lookup(ALGORITHMS, given, "algorithm")
+    made: Algorithm[Any] = make()
+    return made
 
 
-def _network(given: NetworkLike | str | Path) -> Network:
-    return as_network(load(given) if isinstance(given, str | Path) else given)
+def _network(given: NetworkLike | str | Path, n: int) -> Network:
+    """Make the network; a topology's name gets as many nodes as there are models."""
+    if not isinstance(given, str | Path):
+        return as_network(given)
+    named = str(given) in TOPOLOGIES or is_own(str(given))
+    return build(str(given), n if named else None)
+
+
+def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
+    """Return how many nodes there are on all ranks."""
+    if blocks is not None:
+        return int(sum(blocks))
+    there = distributed.is_available() and distributed.is_initialized()
+    return len(layout.models) * (distributed.get_world_size(group) if there else 1)
 
 
 def _check_numbers(**numbers: Any) -> list[float]:

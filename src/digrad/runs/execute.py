@@ -16,7 +16,7 @@ from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile, RunFolder, Store
 from digrad.runs.launches import Launch
 from digrad.runs.lock import locked
-from digrad.runs.planning import Given, Job, Labels, Plan, plan, resolved
+from digrad.runs.planning import Given, Job, Plan, plan, resolved
 from digrad.runs.record import Record, Work
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
@@ -226,7 +226,7 @@ class _Keeper:
 
     def __init__(self, store: Store, execution: Execution, seconds: float) -> None:
         self._store, self._execution, self._seconds = store, execution, seconds
-        self._files: dict[int, tuple[Labels, JobFile]] = {}
+        self._files: dict[int, JobFile] = {}
         self._last: dict[int, float] = {}  # when each was stored, or begun
         self._written = monotonic()  # when metrics.csv was
 
@@ -235,7 +235,7 @@ class _Keeper:
         saved = self._execution.saved(self._store, job)
         self._last[job.index] = monotonic()
         if saved is not None:
-            self._files[job.index] = job.labels, saved
+            self._files[job.index] = saved
         return saved
 
     def store(self, running: _Running, *, now: bool = False) -> None:
@@ -246,7 +246,7 @@ class _Keeper:
             return
         file = running.file()
         self._store.save_job(job.index, file)
-        self._files[job.index] = job.labels, file
+        self._files[job.index] = file
         self._last[job.index] = monotonic()
         if monotonic() - self._written > self._seconds:
             self.write()

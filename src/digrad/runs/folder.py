@@ -40,7 +40,7 @@ from digrad.runs.experiment import Experiment, load_experiment, to_table
 # What NumPy and zipfile raise on bytes that are not what was written.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
 Records = NDArray[np.float64]
-Labelled = tuple[Sequence[tuple[str, str, float, int]], "JobFile"]  # names of its trials, a job
+Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
 
 
 class RunFolderError(DigradError):
@@ -51,6 +51,7 @@ class RunFolderError(DigradError):
 class JobFile:
     """What is known of one job."""
 
+    labels: Labels
     t: int  # steps done
     done: bool
     records: Records  # (rows, trials, metrics), row k belongs to steps[k]
@@ -75,7 +76,7 @@ class Store(Protocol):
         """Keep it."""
         ...
 
-    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
+    def write_metrics(self, jobs: Sequence[JobFile]) -> None:
         """Put the records of all jobs into one table."""
         ...
 
@@ -94,7 +95,7 @@ class Memory:
         """Keep it."""
         self.jobs[k] = job
 
-    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
+    def write_metrics(self, jobs: Sequence[JobFile]) -> None:
         """Pass over it."""
 
 
@@ -189,6 +190,12 @@ class RunFolder:
             _refuse_other_making(path, job.made_by, made_by)
         return job
 
+    def jobs(self) -> list[JobFile]:
+        """Return what all jobs that have begun left behind, in order."""
+        paths = sorted((self.path / "jobs").glob("*.npz"))
+        found = (self.job(int(path.stem)) for path in paths if path.stem.isdecimal())
+        return [job for job in found if job is not None]
+
     def save_job(self, k: int, job: JobFile) -> None:
         """Store a job, whole or not at all; nothing where the run has been taken away."""
         if not self.holds_run:
@@ -196,13 +203,13 @@ class RunFolder:
             raise RunFolderError(message(what, hint="run it again, and leave the folder be"))
         write_whole(self._job_path(k), _packed(job))
 
-    def write_metrics(self, jobs: Sequence[Labelled]) -> None:
-        """Write metrics.csv: per job the (network, algorithm, step size, seed) of its trials."""
+    def write_metrics(self, jobs: Sequence[JobFile]) -> None:
+        """Write metrics.csv."""
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for labels, job in jobs:
-            for trial, label in enumerate(labels):
+        for job in jobs:
+            for trial, label in enumerate(job.labels):
                 end = int(job.diverged_at[trial])
                 for k, step in enumerate(job.steps.tolist()):
                     if 0 <= end <= step:
@@ -222,6 +229,7 @@ def _packed(job: JobFile) -> bytes:
         arrays["answers"] = job.answers
     np.savez(
         out,
+        labels=json.dumps(job.labels),
         t=job.t,
         done=job.done,
         records=job.records,
@@ -239,7 +247,8 @@ def _unpacked(path: Path) -> JobFile:
         state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
         answers = data.get("answers")
         made_by = json.loads(str(data["made_by"])) if "made_by" in data else {}
-        head = int(data["t"]), bool(data["done"]), data["records"], data["steps"]
+        labels = [tuple(label) for label in json.loads(str(data["labels"]))]
+        head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
         return JobFile(*head, data["diverged_at"], state, answers, made_by)
 
 

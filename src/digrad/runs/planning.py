@@ -25,12 +25,11 @@ from digrad.runs.experiment import (
     arguments,
     to_table,
 )
+from digrad.runs.folder import Labels
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials
 from digrad.runs.schedules import SCHEDULES, Schedule
 from digrad.theory import Setting, constants, gamma_theorem, perron
-
-Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays

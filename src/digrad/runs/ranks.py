@@ -126,7 +126,8 @@ class Distributed:
         none = np.empty(0)
         ends = np.array(said["diverged_at"], dtype=np.int64)
         steps = none.astype(np.int64)
-        return JobFile(said["t"], said["done"], none, steps, ends, arrays, None, job.made_by)
+        head = job.labels, said["t"], said["done"]
+        return JobFile(*head, none, steps, ends, arrays, None, job.made_by)
 
     def own(self, work: Recursion, whole: Moment) -> Moment:
         """Cut out this rank's rows, laid out as a step leaves them."""

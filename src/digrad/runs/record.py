@@ -84,6 +84,7 @@ class Record:
     def file(self, job: Job, *, done: bool) -> JobFile:
         """Return what is stored: of a job that is done, the records and the answers alone."""
         return JobFile(
+            job.labels,
             self.moment.t,
             done,
             np.stack(self.numbers),

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 from math import nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message
 from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
+from digrad.runs.folder import JobFile
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -76,6 +77,22 @@ class Results:
         reached = set(self.trial[self.step == steps].tolist())
         ended = {k for k, trial in enumerate(self.trials) if trial.diverged_at is not None}
         return len(reached | ended)
+
+    @classmethod
+    def of(cls, run: str, jobs: Iterable[JobFile]) -> "Results":
+        """Take over what jobs have recorded, as a run folder would give it back."""
+        trials, parts = list[Trial](), list[tuple[Any, Any, Any]]()
+        for job in jobs:
+            for k, (network, algorithm, size, seed) in enumerate(job.labels):
+                end = int(job.diverged_at[k])
+                kept = job.steps < end if end >= 0 else np.ones(len(job.steps), dtype=bool)
+                place = np.full(int(kept.sum()), len(trials))
+                parts.append((place, job.steps[kept], job.records[kept, k]))
+                key = Key(run, network, algorithm, size)
+                trials.append(Trial(key, seed, end if end >= 0 else None))
+        trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        columns = dict(zip(VALUES, values.T, strict=True))
+        return cls(tuple(trials), trial.astype(np.int64), step.astype(np.int64), columns)
 
     @classmethod
     def read(cls, *folders: str | Path) -> "Results":

@@ -6,6 +6,7 @@ simulator does: a run begun by one of them can be ended by the other, or on othe
 """
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ def train(
     tensorboard: bool = False,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    allow: Callable[[Experiment], None] = lambda experiment: None,
 ) -> Path:
     """Run an experiment on the ranks of the default process group; every rank must call it.
 
@@ -52,6 +54,7 @@ def train(
         tensorboard: whether to write scalars into the folder too.
         progress: called at every record, with the job and the number of steps, on every rank.
         checkpoint_seconds: how often what is done is stored.
+        allow: called on rank 0 before anything of the user's own is loaded; raises to forbid it.
 
     Raises:
         SharedError: what went wrong on another rank, before the first step.
@@ -61,7 +64,7 @@ def train(
     short = str(message_dtype).removeprefix("torch.") if message_dtype else ""
     if tensorboard:
         together.told(Scalars.check)
-    said = together.told(lambda: _prepare(experiment, out, resume, short))
+    said = together.told(lambda: _prepare(experiment, out, resume, short, allow))
     stored = replace(parse_experiment(said["experiment"]), folders=_paths(said["folders"]))
     folder = RunFolder(Path(said["folder"]))
     work = together.everybody(
@@ -88,10 +91,15 @@ def _silent(job: Job, t: int) -> None:
 
 
 def _prepare(
-    experiment: Experiment | str | Path, out: str | Path | None, resume: bool, short: str
+    experiment: Experiment | str | Path,
+    out: str | Path | None,
+    resume: bool,
+    short: str,
+    allow: Callable[[Experiment], None],
 ) -> dict[str, Any]:
     """Decide, on rank 0, what is run and into which folder."""
     asked = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
+    allow(asked)
     folder = RunFolder(Path(out) if out is not None else Path("runs") / asked.name)
     begun = os.path.exists(folder.path / "experiment.toml")
     before = Launch.read(folder.path)

@@ -1,7 +1,8 @@
 """What a page about runs, or about one network, consists of."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from shlex import quote
@@ -11,7 +12,10 @@ from rich.console import RenderableType
 from digrad.analysis import Analysis, analyze
 from digrad.analysis.text import LINEAR, report
 from digrad.base.errors import DigradError
+from digrad.base.own_code import is_own
+from digrad.networks import Network
 from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
+from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.drawing import draw, node_rows
@@ -147,22 +151,33 @@ def _unfinished(run: Run) -> str:
 
 def _networks(runs: Iterable[Run]) -> list[Section]:
     """Return a section per network; runs that share one show it once."""
-    found: dict[tuple[str, int], NetworkSpec] = {}
+    found: dict[tuple[str, int], tuple[str, Callable[[], Network]]] = {}
     for run in runs:
         if run.experiment is not None:
-            for spec in run.experiment.networks:
-                found.setdefault((repr(spec), run.experiment.steps), spec)
-    labels = [spec.label for spec in found.values()]
+            for k, spec in enumerate(run.experiment.networks):
+                made = spec.label, partial(_kept, run, k, spec)
+                found.setdefault((repr(spec), run.experiment.steps), made)
+    labels = [label for label, _ in found.values()]
     return [
-        _network(spec, steps, told_apart=labels.count(spec.label) > 1)
-        for (_, steps), spec in found.items()
+        _network(label, make, steps, told_apart=labels.count(label) > 1)
+        for (_, steps), (label, make) in found.items()
     ]
 
 
-def _network(spec: NetworkSpec, steps: int, *, told_apart: bool) -> Section:
-    title = f"Network {spec.label}"
+def _kept(run: Run, k: int, spec: NetworkSpec) -> Network:
+    """Return a network as the run kept it; an older folder names only where it came from."""
+    kept = RunFolder(run.folder).network(k)
+    if kept is not None:
+        return kept
+    if is_own(spec.topology):
+        raise DigradError(f"{spec.topology} is code, which no report runs")
+    return spec.build()
+
+
+def _network(label: str, make: Callable[[], Network], steps: int, *, told_apart: bool) -> Section:
+    title = f"Network {label}"
     try:
-        net = spec.build()
+        net = make()
         title += f", n = {net.n}" if told_apart else ""
         rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
         body = network_body(analyze(net, Setting(T=steps), rtol=rtol))
@@ -179,11 +194,23 @@ def _origin(runs: Sequence[Run], again: str) -> Section:
             body += f'<p class="warning">{escape(run.problem)}</p>'
         elif not again:
             file = quote(str(run.folder / "experiment.toml"))
-            body += command(f"digrad run {file} --out {quote(str(run.folder) + '-again')}")
+            body += _again(run, f"digrad run {file} --out {quote(str(run.folder) + '-again')}")
         if run.text:
             body += fold("Experiment", f"<pre><code>{escape(run.text)}</code></pre>")
         body += folded_table("Versions", run.folder / "environment.json")
     return Section("How to repeat it", body)
+
+
+def _again(run: Run, line: str) -> str:
+    """Return the command that repeats a run, if there is one."""
+    experiment = run.experiment
+    if experiment is None:
+        return ""
+    parts = [experiment.problem.kind, experiment.schedule.kind]
+    if "given" in (*parts, *(a.algorithm for a in experiment.algorithms)):
+        what = "It was run from Python with objects that no file holds: call dg.simulate again."
+        return f'<p class="note">{what}</p>'
+    return command(f"{line} --trust" if experiment.own_names else line)
 
 
 def _open(folder: Path) -> Run:

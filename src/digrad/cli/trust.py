@@ -1,0 +1,32 @@
+"""Before somebody's experiment runs somebody's code: say so, and ask."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from digrad.base.errors import DigradError, message
+
+
+class UntrustedError(DigradError):
+    """An experiment that names code, and nobody who said that it may be run."""
+
+
+def ask(experiment: Any, file: Path, trusted: bool) -> None:
+    """Let an experiment pass if it names no code, or if the user lets that code run.
+
+    Raises:
+        UntrustedError: if the user says no, or there is no terminal to ask at.
+    """
+    from digrad.runs.planning import own_code
+
+    code = own_code(experiment)
+    if not code or trusted:
+        return
+    names = [f"{own.reference} ({own.path or 'an installed module'})" for own in code]
+    what = f"{file} names code that is not digrad's, and running it would run that code"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(message(what, *names), file=sys.stderr)
+        if input("run it? [y/N] ").strip().lower() in ("y", "yes"):
+            return
+        raise UntrustedError("not run")
+    raise UntrustedError(message(what, *names, hint="read it, then add --trust"))

@@ -1,0 +1,146 @@
+"""From whatever people have to a network, and to what can be said of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from digrad.analysis import Analysis
+from digrad.analysis import analyze as analyze_network
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.networks import Digraph, Network, build
+from digrad.networks.registry import NetworkLike, as_graph, as_network, largest_part
+from digrad.networks.weights import PushGraph, weigh
+from digrad.theory import Setting
+
+Source = NetworkLike | str | Path
+
+
+def network(
+    what: Source,
+    n: int | None = None,
+    *,
+    weights: str | None = None,
+    push_graph: PushGraph = "same",
+    seed: int | None = None,
+    push_file: str | Path | None = None,
+    largest_component: bool = False,
+    undirected: bool = False,
+    **params: Any,
+) -> Network:
+    """Make a network from a name, a file, a networkx graph, a ``Digraph`` or a pair (R, C).
+
+    >>> network("multi-sub-ring", n=20)
+    Network(n=20, pull edges=26, push edges=26, roots=20)
+    >>> network("erdos-renyi", n=8, p=0.4, weights="lazy").n
+    8
+
+    Args:
+        what: a topology (``digrad list topologies``), a file, a function of your own such as
+            ``mine.py:hub``, a graph, two matrices as one pair, or a network as it is.
+        n: nodes, for a topology; 16 by default.
+        weights: how links are weighed (``digrad list weights``); uniform by default.
+        push_graph: ``same`` links for trackers as for models, or ``reverse``.
+        seed: which graph, of a random topology.
+        push_file: the file of C, where ``what`` is that of R.
+        largest_component: keep only the largest strongly connected part of a graph.
+        undirected: take the links of a file both ways.
+        params: what the topology takes, such as ``p=0.4``.
+    """
+    if isinstance(what, str | Path):
+        made = build(
+            str(what),
+            n,
+            push_file=None if push_file is None else str(push_file),
+            params={key: _text(value) for key, value in params.items()},
+            seed=seed,
+            weights=weights,
+            push_graph=push_graph,
+            largest_component=largest_component,
+            undirected=undirected,
+        )
+        return made.called(_label(what))
+    given = {"n": n, "seed": seed, "push_file": push_file, "undirected": undirected or None}
+    for name, value in {**given, **params}.items():
+        if value is not None:
+            what_it_is = f"{name} belongs to a topology's name or a file, not to a {type(what)}"
+            raise ParameterError(message(what_it_is, hint=f"drop {name}"))
+    if weights is None and push_graph == "same" and not largest_component:
+        return as_network(what)
+    graph = largest_part(as_graph(what)) if largest_component else as_graph(what)
+    return weigh(graph, weights or "uniform", push_graph)
+
+
+def analyze(
+    what: Source,
+    setting: Setting | None = None,
+    *,
+    n: int | None = None,
+    options: dict[str, Any] | None = None,
+    **numbers: float,
+) -> Analysis:
+    """Say whether S-PP works on a network, how fast, and with which step; print the result.
+
+    >>> analyze("directed-ring", n=4, L=2.0, T=50_000).n_pi
+    1.0
+
+    Args:
+        what: a network, or whatever ``network`` takes.
+        setting: what is known of the problem and the run, as one object.
+        n: nodes, for a topology's name.
+        options: for ``digrad.analysis.analyze``, such as its ``rtol``.
+        numbers: the same one by one: ``L``, ``sigma``, ``delta_f``, ``F0``, ``T``.
+    """
+    known = dict.fromkeys(Setting.__dataclass_fields__)
+    for name in numbers:
+        lookup(known, name, "argument of analyze")
+    if setting is not None and numbers:
+        hint = "give one of the two"
+        raise ParameterError(message("a setting, and numbers for one as well", hint=hint))
+    setting = setting or Setting(**numbers)  # type: ignore[arg-type]  # T is checked there
+    return analyze_network(network(what, n), setting, **(options or {}))
+
+
+def labelled(networks: Any, n: int) -> dict[str, Network]:
+    """Name one or several networks for a table; names of topologies get ``n`` nodes."""
+    if isinstance(networks, dict):
+        return {str(label): _sized(net, n) for label, net in networks.items()}
+    several = networks if isinstance(networks, list) else [networks]
+    found: dict[str, Network] = {}
+    for k, one in enumerate(several, 1):
+        label = _label(one) or (f"network {k}" if len(several) > 1 else "network")
+        found[label if label not in found else f"{label} ({k})"] = _sized(one, n)
+    return found
+
+
+def _sized(what: Source, n: int) -> Network:
+    named = isinstance(what, str) and not Path(what).suffix
+    return network(what, n) if named else network(what)
+
+
+def _label(what: Source) -> str:
+    if isinstance(what, str | Path):
+        return Path(what).stem if Path(what).suffix else str(what)
+    if isinstance(what, Network):
+        return what.title
+    return "" if isinstance(what, Digraph | tuple) else str(what.name)  # of networkx
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def compare(
+    what: Sequence[str] | str, n: int = 16, setting: Setting | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Put topologies side by side, shortest transient time first; a row for each.
+
+    Args:
+        what: names of topologies.
+        n: nodes.
+        setting: what is known of the problem and the run.
+        options: ``weights``, ``push_graph``, ``seed``.
+    """
+    from digrad.analysis.comparison import compare as side_by_side
+
+    names = [what] if isinstance(what, str) else list(what)
+    return side_by_side(names, n, setting, **options)[0]

@@ -1,0 +1,230 @@
+"""One call from a problem, networks and algorithms to a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.own_code import is_own, load_object
+from digrad.front.networks import labelled
+from digrad.front.run import Run
+from digrad.networks.registry import DEFAULT_N
+from digrad.problems import ModuleProblem, Problem
+from digrad.runs.execute import Progress, carry_out, run
+from digrad.runs.execution import Local
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.runs.folder import Memory
+from digrad.runs.planning import Given, plan, resolved
+from digrad.runs.schedules import Schedule
+from digrad.show.progress import progress_bar
+
+PLAIN = bool | int | float | str  # values that a file can hold
+
+
+def simulate(
+    problem: Problem | nn.Module | str | Mapping[str, Any],
+    networks: Any,
+    algorithms: Any = "push-pull",
+    *,
+    lr: float | Sequence[float] | Mapping[str, Any] = 0.1,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    schedule: Schedule | str | Mapping[str, Any] = "constant",
+    metrics: str | Sequence[str] = (),
+    every: int = 0,
+    device: str = "cpu",
+    dtype: str = "",
+    scale_by_n_pi: bool = True,
+    compile: str = "auto",
+    name: str = "simulation",
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | Progress = True,
+    **keys: Any,
+) -> Run:
+    """Run algorithms on a problem over networks, every step size with every seed.
+
+    This is the loop of ``digrad run``: the same checks of network and algorithm before the first
+    step, the same scaling by nπ, the same samples, hence the same numbers.
+
+    Args:
+        problem: a problem; the name of one, with its keys as further arguments (or both in one
+            dict, ``{"kind": "quadratic", "dim": 5}``); or a module, with ``data=`` and what else
+            ``ModuleProblem`` takes.
+        networks: one, a list of several, or a dict with a label for each; each as an object or
+            whatever ``digrad.network`` takes.
+        algorithms: one, a list of several, or a dict with a label for each; names, objects, or
+            classes of your own as ``"mine.py:HeavyBall"``.
+        lr: the step you would give SGD; one, several, or a dict by the algorithms' labels.
+        steps: how many.
+        seeds: how many, or which.
+        schedule: the name of one, a dict with its keys, or a function from the step's number to
+            a factor of ``lr``.
+        metrics: what to record; what is worth its cost by default.
+        every: steps from one record to the next; a hundredth of the run by default.
+        device: where the nodes live.
+        dtype: float32 or float64; the problem's own if it is an object, else float32.
+        scale_by_n_pi: give methods that move by nπ times the gradient lr/(nπ).
+        compile: ``auto``, ``always`` or ``never``.
+        name: what reports call the run.
+        out: a folder; then the run is recorded there, and can be interrupted and resumed.
+        resume: go on with the run in ``out``.
+        progress: show it on a terminal, or a function that is told.
+        keys: of the problem.
+    """
+    made, kind = _problem(problem, keys, device)
+    nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
+    methods = _methods(algorithms)
+    rates = _rates(lr, list(methods))
+    plan_of, shape = _schedule(schedule)
+    experiment = Experiment(
+        networks=tuple(
+            NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
+        ),
+        algorithms=tuple(
+            _described(label, method, given, rates.get(label, ()))
+            for label, (method, given) in methods.items()
+        ),
+        problem=kind,
+        schedule=shape,
+        steps=steps,
+        step_sizes=rates.get("", ()),
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
+        metrics_every=every,
+        dtype=dtype or _dtype(made),
+        scale_by_n_pi=scale_by_n_pi,
+        compile=compile,
+        name=name,
+    )
+    objects = {label: method for label, (method, _) in methods.items()}
+    given = Given(made, nets, objects, plan_of)
+    with _progress(progress, experiment) as report:
+        if out is not None:
+            run(experiment, out, device=device, resume=resume, progress=report, given=given)
+            return Run.open(out, problem=made)
+        if resume:
+            what = "resume goes on with a run in a folder, but there is none"
+            raise ParameterError(message(what, hint="pass out= as well"))
+        work, store = plan(resolved(experiment), device, given=given), Memory()
+        carry_out(work, store, Local(), report or _silent)
+    done = [store.jobs[job.index] for job in work.jobs]
+    return Run(work.experiment, nets, done, problem=work.problem, code=work.code)
+
+
+def _silent(*_: object) -> None:
+    """Report nothing."""
+
+
+def _progress(wanted: bool | Progress, experiment: Experiment) -> Any:
+    if callable(wanted):
+        return nullcontext(wanted)
+    return progress_bar(experiment) if wanted else nullcontext()
+
+
+def _problem(given: Any, keys: dict[str, Any], device: str) -> tuple[Problem | None, KindSpec]:
+    """Return the problem, if it is an object, and what a file says of it."""
+    if isinstance(given, nn.Module):
+        if "data" not in keys:
+            hint = "pass data=[(inputs, targets), ...], one pair for each node"
+            raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
+        made: Problem = ModuleProblem(given, **{"device": device, **keys})
+        return made, KindSpec("given", {"class": type(given).__name__})
+    if isinstance(given, Mapping):
+        table = {**given, **keys}
+        if "kind" not in table:
+            hint = 'as in {"kind": "quadratic", "dim": 5}'
+            raise ParameterError(message("the problem's dict has no kind", hint=hint))
+        return None, KindSpec(str(table.pop("kind")), table)
+    if isinstance(given, str):
+        return None, KindSpec(given, keys)
+    if keys:
+        named = dict.fromkeys(signature(simulate).parameters)
+        lookup(named, next(iter(keys)), "argument of simulate")
+    if not isinstance(given, Problem):
+        what = f"{type(given).__name__} is not a problem"
+        hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
+        raise ParameterError(message(what, hint=hint))
+    return given, KindSpec("given", {"class": type(given).__name__})
+
+
+def _dtype(problem: Problem | None) -> str:
+    return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
+
+
+def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
+    """Return algorithms by label, each with the name it was given by, if any."""
+    if isinstance(given, Mapping):
+        return {str(label): _method(one) for label, one in given.items()}
+    found: dict[str, tuple[Algorithm[Any], str]] = {}
+    for one in given if isinstance(given, list | tuple) else [given]:
+        method, name = _method(one)
+        label = name or repr(method)
+        if label in found:
+            hint = "give them labels: {label: algorithm, ...}"
+            raise ParameterError(message(f"two algorithms are called {label}", hint=hint))
+        found[label] = method, name
+    return found
+
+
+def _method(one: Any) -> tuple[Algorithm[Any], str]:
+    if isinstance(one, str):
+        make = load_object(one) if is_own(one) else lookup(ALGORITHMS, one, "algorithm")
+        return make(), one
+    if isinstance(one, type) and issubclass(one, Algorithm):
+        one = one()
+    if not isinstance(one, Algorithm):
+        hint = "pass the name of one, or an object of a class derived from digrad.Algorithm"
+        raise ParameterError(message(f"{type(one).__name__} is not an algorithm", hint=hint))
+    named = {cls: name for name, cls in ALGORITHMS.items()}
+    plain = named.get(type(one), "")
+    return one, plain if plain and one == type(one)() else ""
+
+
+def _described(
+    label: str, method: Algorithm[Any], name: str, rates: tuple[float, ...]
+) -> AlgorithmSpec:
+    """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
+    known = name or {cls: key for key, cls in ALGORITHMS.items()}.get(type(method), "")
+    values: dict[str, Any] = {}
+    if is_dataclass(method):
+        values = {f.name: getattr(method, f.name) for f in fields(method)}
+    plain = known and all(isinstance(value, PLAIN) for value in values.values())
+    if not plain:
+        return AlgorithmSpec("given", label, rates, {"repr": repr(method)})
+    return AlgorithmSpec(known, label, rates, values)
+
+
+def _rates(given: Any, labels: list[str]) -> dict[str, tuple[float, ...]]:
+    """Return step sizes by label; under no label, those of all."""
+    if not isinstance(given, Mapping):
+        return {"": _several(given)}
+    for label in given:
+        lookup(dict.fromkeys(labels), label, "algorithm in lr")
+    return {label: _several(lookup(given, label, "algorithm in lr")) for label in labels}
+
+
+def _several(given: Any) -> tuple[float, ...]:
+    try:
+        return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
+    except (TypeError, ValueError):
+        hint = "pass a number, a list of numbers, or a dict of these by algorithm"
+        raise ParameterError(message(f"lr cannot be {given!r}", hint=hint)) from None
+
+
+def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
+    if isinstance(given, str):
+        return None, KindSpec(given)
+    if isinstance(given, Mapping):
+        table = dict(given)
+        return None, KindSpec(str(table.pop("kind", "constant")), table)
+    if not callable(given):
+        hint = "pass a name, a dict, or a function from the step's number to a factor"
+        raise ParameterError(message(f"schedule cannot be {given!r}", hint=hint))
+    return given, KindSpec("given", {"repr": repr(given)})

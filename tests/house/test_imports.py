@@ -61,6 +61,8 @@ WITHOUT_TORCH: dict[str, bool] = {
 ALSO_FORBIDDEN: dict[str, tuple[str, ...]] = {  # beside what the rooms say
     "digrad.base.errors": ("digrad", "numpy", "scipy"),
     "digrad.algorithms.needs": (),
+    "digrad.algorithms.conformance": (),  # which plays on networks
+    "digrad.algorithms.trials": (),
     "digrad.algorithms": ("torch.distributed", "digrad.networks", "digrad.theory"),
     "digrad.runs.schedules": ("numpy", "digrad.networks"),
     "digrad.runs.experiment": ("numpy", "digrad.theory"),

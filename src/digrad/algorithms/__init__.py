@@ -1,7 +1,7 @@
 """Recursions, each written once.
 
 Row-wise arithmetic plus ``pull`` and ``push``: nothing here knows where nodes live. Read
-``contract`` first, then ``push_pull``, the shortest of them.
+``contract`` first, then ``push_pull``, the shortest of them. ``conformance`` checks any of them.
 """
 
 from typing import Any

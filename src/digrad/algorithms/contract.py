@@ -113,6 +113,7 @@ class Algorithm(ABC, Generic[S]):
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
     overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
+    columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
     moves_by_n_pi: ClassVar[bool] = False  # whether its mean moves by nπ times the mean gradient
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Mixer
+from digrad.base.errors import ParameterError, message
 from digrad.optim.bucket_mixer import same_memory
 from digrad.optim.layout import Layout, Slot
 
@@ -121,7 +122,14 @@ def cut(
     All ranks come to the same buckets, since ``most_rows`` is the largest number of rows of
     any. The first bucket has more than one column if any has: see ``Turns``.
     """
-    most = max(2, bucket_bytes // (most_rows * models.element_size()))
+    if algorithm.columnwise:
+        most = max(2, bucket_bytes // (most_rows * models.element_size()))
+    elif len(layout.groups) == 1:
+        most = layout.dim
+    else:
+        what = f"{type(algorithm).__name__} looks at whole rows, which {len(layout.groups)} groups"
+        hint = "give it all parameters as one group"
+        raise ParameterError(message(f"{what} of parameters would cut", hint=hint))
     buckets = []
     for group in range(len(layout.groups)):
         own = [(k, slot) for k, slot in enumerate(layout.slots) if slot.group == group]

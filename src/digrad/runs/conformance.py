@@ -1,0 +1,164 @@
+"""Does an algorithm or a problem of yours keep the contract, also on real processes?"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from inspect import Parameter, signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms import conformance as of_algorithms
+from digrad.algorithms.trials import apart, suitable
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.objects import is_reference, load_object
+from digrad.base.verdicts import FailedCheckError, Verdict, verdicts
+from digrad.engines.processes.engine import Processes
+from digrad.engines.simulator import Simulator
+from digrad.problems import PROBLEMS, Problem, Quadratic
+from digrad.problems import conformance as of_problems
+from digrad.runs.recursion import Engine, Recursion, Trials
+from digrad.theory.eigenvectors import perron
+
+NODES = 6  # of a problem that is made for its checks
+STEPS = 12
+SECONDS = 120.0  # for two processes to start and take these steps
+START = "import sys; from digrad.runs.conformance import rank; rank(*sys.argv[1:])"
+
+
+def check_target(target: str) -> Iterator[Verdict]:
+    """Hold what a text names to its contract, and say what became of each check.
+
+    Args:
+        target: a name of the library, ``mine.py:Name`` or ``package.module:Name``.
+
+    Raises:
+        ParameterError: it is neither an algorithm nor a problem.
+    """
+    subject = make(target)
+    checks = dict(of_problems.CHECKS)
+    if isinstance(subject, Algorithm):
+
+        def on_processes(algorithm: Algorithm[Any]) -> None:
+            """Two real processes come to the simulator's numbers."""
+            check_processes(algorithm, target)
+
+        checks = of_algorithms.CHECKS | {"processes": on_processes}
+    with torch.no_grad():
+        yield from verdicts(checks, subject)
+
+
+def make(target: str) -> Any:
+    """Return the algorithm or the problem that a text names, with its default parameters."""
+    if is_reference(target):
+        return _made(load_object(target), target)
+    return _made(lookup({**ALGORITHMS, **PROBLEMS}, target, "algorithm or problem"), target)
+
+
+def _made(found: Any, target: str) -> Any:
+    if isinstance(found, Algorithm | Problem) and not isinstance(found, type):
+        return found
+    if isinstance(found, type) and issubclass(found, Algorithm):
+        return _called(found, target)
+    made = _called(found, target) if callable(found) else found
+    if isinstance(made, Algorithm | Problem):
+        return made
+    if hasattr(found, "step"):
+        hint = "derive it from Algorithm: class Name(Algorithm[State])"
+    else:
+        hint = "a problem has nodes, dim, start, sample, gradient, loss and full_gradient"
+    raise ParameterError(message(f"{target} is neither algorithm nor problem", hint=hint))
+
+
+def _called(make: Any, target: str) -> Any:
+    takes = signature(make).parameters
+    given = {"nodes": NODES, "dtype": torch.float64, "device": "cpu"}
+    used = {key: value for key, value in given.items() if key in takes}
+    fixed = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
+    lacking = [
+        key
+        for key, p in takes.items()
+        if p.default is Parameter.empty and p.kind not in fixed and key not in used
+    ]
+    if lacking:
+        what = f"{target} cannot be made without {', '.join(lacking)}"
+        hint = f"give {lacking[0]} a default, or name an object that is made already"
+        raise ParameterError(message(what, hint=hint))
+    return make(**used)
+
+
+def check_processes(algorithm: Algorithm[Any], target: str) -> None:
+    """Compare two processes, which find the algorithm by ``target``, with the simulator."""
+    net = suitable(algorithm)
+    here = run(algorithm, Simulator(net, dtype=torch.float64))
+    with TemporaryDirectory(prefix="digrad-check-") as folder:
+        _start_two(target, Path(folder))
+        there = torch.load(Path(folder) / "state", weights_only=True)
+    for name, value in here.items():
+        gap = apart(there[name], value) if name in there else float("inf")
+        if not gap < of_algorithms.CLOSE:
+            raise FailedCheckError(
+                f"after {STEPS} steps {name} of two processes is off by {gap:.1e} "
+                "from the simulator's",
+                "nodes may live in blocks: use no number of rows, no node numbers",
+            )
+
+
+def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
+    """Take a few steps of two trials; return the own rows of the state by name."""
+    problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
+    lr = 0.05 / algorithm.moves_by(perron(suitable(algorithm)).n_pi)
+    trials = Trials(seeds=[3, 4], step_sizes=[lr, lr / 2])
+    recursion = Recursion(algorithm, engine, problem, trials, lambda t: 1.0)
+    state = recursion.advance(recursion.start(), STEPS).state
+    return {name: value for name, value in state._asdict().items() if value is not None}
+
+
+def rank(target: str, folder: str, number: str) -> None:
+    """Be one of two processes; the first stores the state of all nodes."""
+    where = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=where, rank=int(number), world_size=2)
+    algorithm = make(target)
+    with Processes(suitable(algorithm), dtype=torch.float64, timeout=SECONDS) as engine:
+        own = run(algorithm, engine)
+        whole = {name: engine.gather(value.contiguous()) for name, value in own.items()}
+        if engine.rank == 0:
+            torch.save(whole, f"{folder}/state")
+    dist.destroy_process_group()
+
+
+def _start_two(target: str, folder: Path) -> None:
+    """Start both and wait for them; whoever is left is ended."""
+    names = {name for _, name in socket.if_nameindex()}
+    env = {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if "lo" in names else {})}
+    command = [sys.executable, "-c", START, target, str(folder)]
+    started = [
+        subprocess.Popen(
+            [*command, str(k)], env={**env, **os.environ}, stderr=subprocess.PIPE, text=True
+        )
+        for k in range(2)
+    ]
+    try:
+        for process in started:
+            _, said = process.communicate(timeout=SECONDS)
+            if process.returncode:
+                last = said.strip().splitlines()[-1] if said.strip() else "no word"
+                raise FailedCheckError(
+                    f"a process ended with status {process.returncode}: {last}",
+                    "the class must work in a process that imports its file",
+                )
+    except subprocess.TimeoutExpired:
+        raise FailedCheckError(
+            f"two processes were not done after {SECONDS:g} s",
+            "all nodes must make the same calls in the same order",
+        ) from None
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

@@ -1,27 +1,28 @@
-"""Classes and functions of the user's own, named by where they are: ``mine.py:HeavyBall``.
+"""Classes and functions of the user's own, named by where they are.
 
-A file is run when it is loaded. So nothing here loads by itself: whoever calls ``load_object``
-has the user's word for it.
+``mine.py:HeavyBall`` is in a file, ``package.module:HeavyBall`` in an installed module. Loading one
+runs the code of its file, as ``python mine.py`` would. So nothing here loads by itself: whoever
+calls ``load_object`` has the user's word for it.
 """
 
 import hashlib
-import importlib
-import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import ParameterError, UnknownNameError, message
 
+FORM = "write mine.py:Name, or package.module:Name"
 REFERENCE = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
-
-
-class OwnCodeError(DigradError):
-    """Code of the user's own that cannot be found or loaded."""
 
 
 def is_own(name: str) -> bool:
@@ -40,6 +41,7 @@ class OwnCode:
     Args:
         reference: as it was written.
         path: its file; none for an installed module, which is found by name.
+        module: the name of that module.
         name: of the class or function.
     """
 
@@ -53,17 +55,17 @@ class OwnCode:
         """Find a file, first in the given folders, then here; nothing is run."""
         found = REFERENCE.fullmatch(reference)
         if found is None:
-            hint = "write mine.py:HeavyBall or package.module:HeavyBall"
-            raise ParameterError(message(f"{reference!r} names no class in a file", hint=hint))
+            raise ParameterError(message(f"{reference!r} names no object", hint=FORM))
         place, name = found["place"], found["name"]
         if not place.endswith(".py"):
             return cls(reference, None, place, name)
-        tried = [folder / place for folder in (*folders, Path())]
+        tried = [*(folder / place for folder in folders), Path(place)]
+        # A run folder keeps the files of its run by their names alone.
+        tried += [folder / Path(place).name for folder in folders]
         path = next((path for path in tried if path.is_file()), None)
         if path is None:
-            where = ", ".join(dict.fromkeys(str(path.absolute()) for path in tried))
-            raise OwnCodeError(message(f"{reference}: no such file", hint=f"sought at {where}"))
-        return cls(reference, path.absolute(), "", name)
+            raise ParameterError(message(f"there is no file {place}", hint=_near(Path(place))))
+        return cls(reference, path.resolve(), "", name)
 
     def content(self) -> bytes:
         """Return the file as it is now; nothing for an installed module."""
@@ -71,48 +73,98 @@ class OwnCode:
 
     @property
     def digest(self) -> str:
-        """A checksum of the file; the name alone for an installed module."""
-        text = self.module.encode() if self.path is None else self.content()
-        return hashlib.sha256(text).hexdigest()
+        """A checksum of the file; of the name alone for an installed module."""
+        return hashlib.sha256(self.content() or self.module.encode()).hexdigest()
 
     def load(self) -> Any:
-        """Run the file, or import the module, and return what the name stands for there."""
-        module = self._imported()
-        public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-        try:
-            return lookup(public, self.name, f"name in {self.path or self.module}")
-        except KeyError as error:
-            raise OwnCodeError(str(error)) from error
+        """Run the file, or import the module, and return what the name stands for there.
 
-    def _imported(self) -> ModuleType:
-        try:
-            if self.path is None:
-                return importlib.import_module(self.module)
-            return _file(self.path, self.digest)
-        except Exception as error:  # it is somebody's code: anything can happen
-            what = f"{self.reference} cannot be loaded: {type(error).__name__}: {error}"
-            hint = f"try: python {self.path}" if self.path else f"is {self.module} installed?"
-            raise OwnCodeError(message(what, hint=hint)) from error
+        Raises:
+            ParameterError: it cannot be run.
+            UnknownNameError: it holds no such name.
+        """
+        module = _installed(self.module) if self.path is None else _file(self.path, self.digest)
+        if not hasattr(module, self.name):
+            where = f"the module {self.module}" if self.path is None else str(self.path)
+            hint = _instead(module, self.name)
+            raise UnknownNameError(message(f"{where} has no {self.name!r}", hint=hint))
+        return getattr(module, self.name)
 
 
 def load_object(reference: str, folders: Sequence[Path] = ()) -> Any:
-    """Return the class or function that a reference names; its file is run."""
+    """Return what a reference names, and run the file or module it is in.
+
+    >>> load_object("math:tau")
+    6.283185307179586
+    >>> load_object("math:cosinus")
+    Traceback (most recent call last):
+        ...
+    digrad.base.errors.UnknownNameError: the module math has no 'cosinus'
+      hint: did you mean 'cos'?
+    """
     return OwnCode.find(reference, folders).load()
 
 
+def _near(path: Path) -> str:
+    there = [each.name for each in path.parent.glob("*.py")]
+    near = get_close_matches(path.name, there, n=1, cutoff=0.5)
+    return f"did you mean {path.with_name(near[0])}?" if near else FORM
+
+
+def _instead(module: ModuleType, name: str) -> str:
+    public = [key for key in vars(module) if not key.startswith("_")]
+    near = get_close_matches(name, public, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    own = [key for key in public if getattr(vars(module)[key], "__module__", "") == module.__name__]
+    return f"it has: {', '.join(own or public) or 'nothing'}"
+
+
 def _file(path: Path, digest: str) -> ModuleType:
-    """Run a file once for each content it has."""
-    name = f"{path.stem}_{digest[:12]}"
+    # Once for each content: whoever names it twice gets the same class, whoever edits it a new one.
+    place = hashlib.sha256(bytes(path)).hexdigest()[:8]
+    name = f"_{path.stem}_{place}_{digest[:8]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as dataclasses look their module up there
-    try:
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
+    with _beside(path.parent), _told(str(path), name):
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
     return module
+
+
+def _installed(name: str) -> ModuleType:
+    with _beside(Path.cwd()), _told(f"the module {name}", ""):
+        return import_module(name)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let imports find the neighbours of a file, as they do in a script."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+@contextmanager
+def _told(where: str, name: str) -> Iterator[None]:
+    """Say where somebody's code failed, instead of a traceback through ours."""
+    try:
+        yield
+    except Exception as error:
+        sys.modules.pop(name, None)
+        line = f", line {_last_line(error)}" if name else ""
+        what = f"{where} cannot be imported: {type(error).__name__}: {error}{line}"
+        raise ParameterError(message(what, hint="python must be able to run it")) from error
+
+
+def _last_line(error: Exception) -> int:
+    if isinstance(error, SyntaxError):
+        return error.lineno or 0
+    return extract_tb(error.__traceback__)[-1].lineno or 0

@@ -17,7 +17,7 @@ from digrad.algorithms import ALGORITHMS, Algorithm
 from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.trials import apart, suitable
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.base.objects import is_reference, load_object
+from digrad.base.own_code import is_own, load_object
 from digrad.base.verdicts import FailedCheckError, Verdict, verdicts
 from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
@@ -56,7 +56,7 @@ def check_target(target: str) -> Iterator[Verdict]:
 
 def make(target: str) -> Any:
     """Return the algorithm or the problem that a text names, with its default parameters."""
-    if is_reference(target):
+    if is_own(target):
         return _made(load_object(target), target)
     return _made(lookup({**ALGORITHMS, **PROBLEMS}, target, "algorithm or problem"), target)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from digrad.base.errors import DigradError
-from digrad.base.objects import is_reference, load_object
+from digrad.base.own_code import is_own, load_object
 
 MINE = """
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ def test_a_class_in_a_module() -> None:
 
 
 def test_references_are_not_names() -> None:
-    assert is_reference("mine.py:HeavyBall")
-    assert not is_reference("push-pull")
+    assert is_own("mine.py:HeavyBall")
+    assert not is_own("push-pull")
 
 
 @pytest.mark.usefixtures("mine")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import zip_longest
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -78,10 +79,11 @@ def _constants(a: "Analysis") -> RenderableType:
     right = [("π", a.vectors.pi), ("nπ", a.n_pi), ("M2~", c.M2_tilde.high)]
     right += [(name, bracket.high) for name, bracket in derived.items()]
     right += [("Q/(nπ²)", a.speedup_ratio)]
-    for (name, bracket), (other, value) in zip(c.values.items(), right, strict=True):
-        table.add_row(
-            name, number(bracket.low, 10), number(bracket.high, 10), other, number(value, 10)
-        )
+    for (name, bracket), (other, value) in zip_longest(
+        c.values.items(), right, fillvalue=("", None)
+    ):
+        ends = number(bracket.low, 10), number(bracket.high, 10)
+        table.add_row(name.replace("p", "'"), *ends, other, number(value, 10) if other else "")
     return Padding(table, (0, 0, 0, 1))
 
 

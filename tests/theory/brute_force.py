@@ -20,6 +20,8 @@ Rational = NDArray[np.object_]  # entries are Fractions
 Long = NDArray[np.longdouble]
 LONG_EPS = float(np.finfo(np.longdouble).eps)
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
+RATE_NAMES = ("V", "V_R", "N1p", "N2p", "N9")
+ALL_NAMES = (*NAMES, *RATE_NAMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +175,7 @@ def long_norm(A: Long) -> np.longdouble:
 
 
 def long_sums(w: Weights, most: int = 20_000, rtol: float = 1e-21) -> dict[str, float]:
-    """Return M1 .. N8 by adding terms until all of them are below ``rtol`` of their sums.
+    """Return M1 .. N8, V .. N9 by adding terms until all of them are below ``rtol`` of their sums.
 
     A_t, B_t and the powers follow the recursions of the definitions; the powers are those
     of the deflated matrices, and C̃⁰ is Π_C (docs/errata.md, E-11).
@@ -182,15 +184,19 @@ def long_sums(w: Weights, most: int = 20_000, rtol: float = 1e-21) -> dict[str, 
     project = long(identity(w.n) - w.pi_C[:, None])
     v, u, Rt = long(w.pi_R @ w.C - w.pi), long(w.R @ w.pi_C - w.pi), R
     A_before, A, B = 0 * R, R @ C, R @ project
-    totals = np.zeros(10, dtype=np.longdouble)
+    totals = np.zeros(15, dtype=np.longdouble)
     totals[[0, 3]] = np.sum(long(w.pi_R @ w.C) ** 2), np.sum(long(w.pi_R - w.pi) ** 2)
+    totals[12] = np.sqrt(v @ v)
     for t in range(1, most + 1):
         move, nv, nu = np.sqrt(np.sum((v @ C - v) ** 2)), np.sqrt(v @ v), np.sqrt(u @ u)
         a, b, d = long_norm(A_before), long_norm(B), long_norm(A - A_before)
+        X = u[:, None] + A - A_before
+        V, V_R = np.sum((X + v) ** 2), np.sum(Rt**2)
         terms = np.array([move**2, t * move, nv, nv**2, nu, nu**2, a, b**2, d**2, d])
+        terms = np.append(terms, [V, V_R, move, nv**2, long_norm(X)])
         totals += terms
         if t > 3 and (terms <= rtol * totals).all():
-            return dict(zip(NAMES, totals, strict=True))
+            return dict(zip(ALL_NAMES, totals, strict=True))
         v, u, Rt = v @ C, R @ u, Rt @ R
         A_before, A, B = A, A @ C + Rt @ C, B @ C + Rt @ project
     raise AssertionError(f"the terms had not died out after {most} steps")
@@ -214,6 +220,8 @@ def definition_sums(w: Weights, T: int) -> dict[str, float]:
     A = [sum((Rt[k] @ Ct[t + 1 - k] for k in range(1, t + 1)), zero) for t in range(T + 1)]
     B = [sum((Rt[k] @ Ct[t - k] for k in range(1, t + 1)), zero) for t in range(T + 1)]
     steps = [norm(A[t] - A[t - 1], 2) for t in times]
+    ones, v = np.ones(n), [pi_R @ Ct[t] for t in range(T + 2)]
+    X = [zero, *(np.outer(Rt[t] @ pi_C, ones) + A[t] - A[t - 1] for t in times)]
     return {
         "M1": norm(pi_R @ C) ** 2 + sum(m**2 for m in moves),
         "M2": sum(t * m for t, m in zip(times, moves, strict=True)),
@@ -225,4 +233,9 @@ def definition_sums(w: Weights, T: int) -> dict[str, float]:
         "N6": sum(norm(B[t], 2) ** 2 for t in times),
         "N7": sum(d**2 for d in steps),
         "N8": sum(steps),
+        "V": sum(norm(X[t] + v[t]) ** 2 for t in times),
+        "V_R": sum(norm(Rt[t]) ** 2 for t in times),
+        "N1p": norm(v[1]) + sum(norm(v[t + 1] - v[t]) for t in times),
+        "N2p": sum(norm(v[t]) ** 2 for t in times),
+        "N9": sum(norm(X[t], 2) for t in times),
     }

@@ -1,5 +1,6 @@
 """The constants M1..N8, P1..P5, Q: printed digits, brute force, exact fractions, invariances."""
 
+from fractions import Fraction
 from math import inf, sqrt
 
 import numpy as np
@@ -20,9 +21,12 @@ from digrad.networks import (
     weigh,
 )
 from digrad.theory import network_constants as module
+from digrad.theory.eigenvectors import is_balanced, perron
 from digrad.theory.network_constants import constants
 from theory.brute_force import (
+    ALL_NAMES,
     NAMES,
+    Weights,
     any_networks,
     averaging,
     definition_sums,
@@ -92,7 +96,7 @@ def test_reference_values_agree_in_every_printed_digit(name):
 @pytest.mark.parametrize("name", FIXED)
 def test_brackets_hold_the_truth_strictly(name):
     truth, c = long_sums(FIXED[name]), constants(FIXED[name].network)
-    for key in NAMES:
+    for key in ALL_NAMES:
         assert inside(c[key], truth[key])
         assert c[key].relative_width <= 1e-9
     assert c.notes == {}
@@ -103,7 +107,7 @@ def test_brackets_hold_the_truth_on_random_networks(net):
     w = exact(net)
     assume(mixing_time(w.R, w.C) < 30)
     truth, c = long_sums(w), constants(net)
-    for key in NAMES:
+    for key in ALL_NAMES:
         # Rounding is not certified: where a sum (nearly) vanishes, 1e-16 per term remains.
         assert inside(c[key], truth[key], room=1e-13)
         assert c[key].relative_width <= 1e-9 or c[key].high < 1e-13
@@ -134,7 +138,7 @@ def test_numbering_the_nodes_differently_changes_nothing(net, random):
     a, b = constants(net), constants(net.relabel(np.array(order)))
     assert a.tree_rule_applies == b.tree_rule_applies
     assert a.pi == pytest.approx(b.pi, rel=1e-13)
-    for key in NAMES:
+    for key in ALL_NAMES:
         assert max(a[key].low, b[key].low) <= min(a[key].high, b[key].high) + 1e-13
 
 
@@ -207,7 +211,7 @@ def test_what_is_too_large_is_left_open_and_said_to_be(monkeypatch):
     assert (c["N5"].low, c["N5"].high) == (0.0, inf)
     assert "not computed above n = 5" in c.notes["N7"]
     assert c.P4.high == inf
-    assert set(c.notes) == {"N5", "N6", "N7", "N8"}
+    assert set(c.notes) == {"N5", "N6", "N7", "N8", "N9", "V", "V_R"}
     assert constants(FIXED["path"].network, effort=3.0).notes == {}
 
 
@@ -215,7 +219,7 @@ def test_a_bracket_wider_than_asked_for_says_why():
     c = constants(weigh(path(40)), effort=1e-12)
     assert "raise effort" in c.notes["M2"]
     narrow = constants(weigh(path(40)))
-    assert all(c[key].low <= narrow[key].high <= c[key].high for key in NAMES)
+    assert all(c[key].low <= narrow[key].high <= c[key].high for key in ALL_NAMES)
 
 
 def test_networks_with_many_zero_eigenvalues_are_summed_truly():
@@ -224,7 +228,7 @@ def test_networks_with_many_zero_eigenvalues_are_summed_truly():
     push = [[0] * 6, [1, 0, 0, 1, 0, 1], [0] * 6, [0, 1, 1, 1, 1, 0], [0] * 6, [0] * 6]
     w = weights(np.array(pull), np.array(push))
     truth, c = long_sums(w), constants(w.network)
-    assert all(inside(c[key], truth[key]) for key in NAMES)
+    assert all(inside(c[key], truth[key]) for key in ALL_NAMES)
 
 
 def test_networks_with_many_zero_eigenvalues_are_summed_at_all():
@@ -232,11 +236,37 @@ def test_networks_with_many_zero_eigenvalues_are_summed_at_all():
     push = [[2, 1, 0, 0, 0], [2, 0, 1, 1, 1], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0]]
     w = weights(np.array(pull), np.array(push))
     truth, c = long_sums(w), constants(w.network)
-    assert all(inside(c[key], truth[key]) for key in NAMES)
+    assert all(inside(c[key], truth[key]) for key in ALL_NAMES)
 
 
 def test_sums_that_vanish_hold_zero():
     for row in ([1, 2, 4], [7, 6, 5], [3, 1, 6]):
         R = averaging(np.array([row] * 3))  # rank one: R̃ = 0, so N3 = .. = N8 = 0
         net = Network(R.astype(float), weigh(path(3)).C)
-        assert all(constants(net)[key].low == 0.0 for key in NAMES[4:])
+        assert all(constants(net)[key].low == 0.0 for key in (*NAMES[4:], "V_R", "N9"))
+
+
+def test_zeros_that_the_mixing_time_makes_visible_are_not_zero():
+    d, q = Fraction(1, 2**20), Fraction(1, 2**43)
+    R = np.array([[1 - d, d], [d + q, 1 - d - q]], dtype=object)
+    C = np.array([[1 - d, 2 * d], [d, 1 - 2 * d]], dtype=object)
+    w = Weights(R, C)
+    # π_RᵀC̃ᵗ shrinks by 1 - 3d a step, from π_R - π1.
+    truth = sqrt(float(np.sum((w.pi_R - w.pi) ** 2))) * float((1 - 3 * d) / (3 * d))
+    assert truth == pytest.approx(0.0155, rel=1e-2)
+    N1 = module._push_sums(w.network, perron(w.network), 1e-9, 1.0)["N1"]
+    assert inside(N1, truth)
+    assert N1.relative_width < 1e-6
+
+
+def test_an_imbalance_that_floats_hide_is_seen():
+    d, q = 2.0**-40, 2.0**-60  # the columns of R sum to 1 to the last bit
+    net = Network([[1 - d, d], [d + q, 1 - d - q]], [[1 - d, 2 * d], [d, 1 - 2 * d]])
+    assert float(net.R.sum(axis=0)[0]) == 1.0
+    assert not is_balanced(net.R)
+    assert perron(net).pi_R[0] - 0.5 == pytest.approx(q / (4 * d), rel=1e-3)
+
+
+def test_doubly_stochastic_weights_have_exact_zeros_where_they_mix():
+    c = constants(weigh(erdos_renyi(12, 0.3, seed=2), "doubly-stochastic"))
+    assert all(c[key].high == 0 for key in ("M2", "N1", "N2", "N3", "N4", "N1p", "N2p"))

@@ -26,7 +26,7 @@ from digrad.theory.modes import matrix_sums, normal_modes
 from digrad.theory.network_constants import constants
 from theory.brute_force import Weights, exact, identity, inside, long_sums
 
-NAMES = ("N5", "N6", "N7", "N8")
+NAMES = ("N5", "N6", "N7", "N8", "N9", "V", "V_R")
 PI = np.longdouble("3.14159265358979323846264338327950288")
 NORMAL = {
     "directed ring": weigh(directed_ring(9)),
@@ -151,7 +151,42 @@ def test_very_fast_mixing_has_the_closed_forms(denominator):
 
 
 def test_the_effort_limit_gives_a_wide_bracket_that_is_still_true():
-    sums = matrix_sums(normal_modes(weigh(directed_ring(40))), rtol=1e-9, effort=1e-9)
-    for key, truth in ring_forms(40).items():
-        assert inside(sums[key], truth)
-        assert sums[key].relative_width > 1e-3
+    modes = normal_modes(weigh(directed_ring(40)))
+    wide, narrow = matrix_sums(modes, rtol=1e-9, effort=1e-9), matrix_sums(modes, rtol=1e-9)
+    for key in ("N7", "N8"):
+        assert wide[key].low <= narrow[key].low <= narrow[key].high <= wide[key].high
+        assert wide[key].relative_width > 1e-3
+    for key, truth in ring_forms(40).items():  # known in closed form, whatever the effort
+        assert inside(wide[key], truth)
+
+
+def nearly_periodic(n: int, own: float) -> Network:
+    """W = own·I + (1 - own)·shift: all moduli are close to 1, hardly any eigenvalue is."""
+    W = own * np.eye(n) + (1 - own) * np.roll(np.eye(n), 1, axis=0)
+    return Network(W, W)
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+@pytest.mark.parametrize("power", range(3, 18, 2))
+def test_nearly_periodic_weights_have_the_closed_forms(n, power):
+    own = np.longdouble(0.5) ** power
+    # 1 - |λ|² = 2 own (1 - own)(1 - cos(2πk/n)), smallest for k = 1
+    loss = 4 * own * (1 - own) * np.sin(PI / n) ** 2
+    gap = loss / (1 + np.sqrt(1 - loss))
+    truth = {
+        "N5": (1 - loss) / gap**2,
+        "N6": (1 - loss) * (2 - loss) / loss**3,
+    }
+    sums = matrix_sums(normal_modes(nearly_periodic(n, float(own))), rtol=1e-6, effort=1e-3)
+    for key, value in truth.items():
+        assert inside(sums[key], value)
+        assert sums[key].relative_width < 1e-9
+
+
+@pytest.mark.parametrize("power", [3, 9, 17])
+def test_losses_keep_their_digits(power):
+    n, own = 7, np.longdouble(0.5) ** power
+    modes = normal_modes(nearly_periodic(n, float(own)))
+    truth = 4 * own * (1 - own) * np.sin(PI * np.arange(1, n // 2 + 1) / n) ** 2
+    np.testing.assert_allclose(np.sort(modes.losses), truth.astype(float), rtol=1e-13)
+    assert modes.time == pytest.approx(float(1 / (1 - np.sqrt(1 - truth[0]))), rel=1e-12)

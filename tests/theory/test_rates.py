@@ -3,12 +3,14 @@
 from dataclasses import astuple, fields, replace
 from math import inf, sqrt
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from digrad.base.errors import ParameterError
 from digrad.networks import (
+    Network,
     binary_tree,
     complete,
     directed_ring,
@@ -28,6 +30,7 @@ from digrad.theory import (
     rate,
     transient_time,
 )
+from digrad.theory.expectation import Diagonal, expected_average
 
 NETWORKS = {
     "complete": constants(weigh(complete(4))),
@@ -72,7 +75,7 @@ def test_the_steps_follow_lemma_3_12_and_theorem_4_1(c, s):
 @given(networks, settings, st.floats(1e-8, 1e-2))
 def test_the_explicit_bound_has_the_five_terms_of_lemma_3_12(c, s, gamma):
     x, T1 = parts(c), s.T + 1
-    bound = explicit_bound(c, s, gamma)
+    bound = explicit_bound(c, s, gamma, as_printed=True)
     expected = Terms(
         sampling=100 * c.Q.high * s.sigma**2 * s.L * gamma / x["n_pi"],
         disagreement=80_000 * x["S"] * x["worst"] * (s.sigma * s.L * gamma) ** 2 / x["n_pi"],
@@ -86,6 +89,33 @@ def test_the_explicit_bound_has_the_five_terms_of_lemma_3_12(c, s, gamma):
     )
     assert astuple(bound) == pytest.approx(astuple(expected), rel=1e-12)
     assert bound.total == pytest.approx(sum(astuple(bound)), rel=1e-12)
+
+
+@given(networks, settings, st.floats(1e-8, 1e-2))
+def test_the_explicit_bound_adds_the_noise_of_the_first_gradients(c, s, gamma):
+    x, T1 = parts(c), s.T + 1
+    bound, printed = explicit_bound(c, s, gamma), explicit_bound(c, s, gamma, as_printed=True)
+    assert replace(bound, first_noise=0.0) == printed
+    moved = 80 * max(c.M2_tilde.high, 1) * c.pi_R_square * s.L * gamma
+    left = 2 * c["V_R"].high + 2 * c.n * c["N4"].high
+    spread = 1920 * x["S"] * left * (s.L * gamma) ** 2 / c.n
+    fed_back = 200_000 * x["S"] * c.pi_R_square * (c["N5"].high * s.L**2 * gamma**2) ** 2
+    expected = (moved + spread + fed_back) * s.sigma**2 / (x["n_pi"] * T1)
+    assert bound.first_noise == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("share", "exact"), [(1e-3, 0.4253), (1e-4, 42.5)])
+def test_the_number_called_a_bound_is_one(share, exact):
+    # Node 0 alone counts in x̂, and settled trackers give it hardly anything: what it moves by
+    # at first is its own noise, 1/(nπ) times as large as what the paper's proof allows for.
+    net = Network([[1, 0], [1, 0]], [[share, share], [1 - share, 1 - share]])
+    c, s = constants(net), Setting(delta_f=1e-30, F0=0.0, T=512)
+    step = gamma_max(c, s.L)
+    problem = Diagonal(np.ones((2, 1)), np.zeros((2, 1)), sigma=1.0)
+    found = expected_average(net, problem, step, s.T)
+    assert found == pytest.approx(exact, rel=2e-3)
+    assert explicit_bound(c, s, step, as_printed=True).total == pytest.approx(0.1, rel=1e-6)
+    assert explicit_bound(c, s, step).total >= found
 
 
 @given(networks, settings)
@@ -119,8 +149,8 @@ def test_the_theorems_step_does_what_lemma_3_5_promises(c, s):
 @given(networks, settings)
 def test_the_bound_at_the_theorems_step_is_the_rate_up_to_its_factor(c, s):
     # The factors of Lemma 3.12 are at most 200000, times 2 from Lemma 3.5 and 500 in 1/γ_max.
-    bound, order = explicit_bound(c, s, gamma_theorem(c, s)).total, rate(c, s).total
-    assert bound <= 2e6 * order
+    bound = explicit_bound(c, s, gamma_theorem(c, s), as_printed=True)
+    assert bound.total <= 2e6 * rate(c, s).total
 
 
 @given(networks, positive, positive)

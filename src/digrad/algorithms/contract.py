@@ -91,6 +91,7 @@ class Needs(Flag):
     SYMMETRIC = auto()
     ABOVE_MINUS_THIRD = auto()  # every eigenvalue of R
     TREES = auto()  # zero-one weights on two spanning trees with a common root
+    ONE_TREE = auto()  # the same tree both ways: C = Rᵀ
 
 
 class Traffic(NamedTuple):

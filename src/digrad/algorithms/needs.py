@@ -54,6 +54,18 @@ def _trees(who: str, net: Network, needs: Needs) -> str:
     )
 
 
+def _one_tree(who: str, net: Network, needs: Needs) -> str:
+    apart = csr_array(net.C - net.R.T).tocoo()
+    if not apart.data.any():
+        return ""
+    i, j = (int(index[np.flatnonzero(apart.data)[0]]) for index in apart.coords)
+    return message(
+        f"{who} needs the same tree both ways, C = Rᵀ, but C[{i}, {j}] = {net.C[i, j]:.6g} "
+        f"and R[{j}, {i}] = {net.R[j, i]:.6g}",
+        hint="use stpp, which takes two trees with a common root",
+    )
+
+
 def _symmetric(who: str, net: Network, needs: Needs) -> str:
     gaps = csr_array(abs(net.R - net.R.T)).tocoo()
     if not gaps.nnz or gaps.data.max() <= TOLERANCE:
@@ -135,6 +147,7 @@ def smallest_eigenvalue(W: csr_array) -> tuple[float, float]:
 # In this order: symmetric weights are doubly stochastic, and eigenvalues need symmetry.
 _COMPLAINTS: dict[Needs, Callable[[str, Network, Needs], str]] = {
     Needs.TREES: _trees,
+    Needs.ONE_TREE: _one_tree,
     Needs.SYMMETRIC: _symmetric,
     Needs.DOUBLY_STOCHASTIC: _doubly_stochastic,
     Needs.STRONGLY_CONNECTED: _strongly_connected,

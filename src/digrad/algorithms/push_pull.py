@@ -118,8 +118,6 @@ class AB(_Family):
         Convergence, IEEE Control Systems Letters 2018.
     """
 
-    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
-
     forms = ("cta", "atc")
 
 
@@ -131,8 +129,6 @@ class SAB(_Family):
         Xin, Sahu, Khan, Kar, Distributed Stochastic Optimization with Gradient Tracking
         over Strongly-Connected Networks, CDC 2019.
     """
-
-    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
 
     forms = ("cta", "atc")
 
@@ -147,8 +143,6 @@ class ABCta(_Family):
         Saadatniaki, Xin, Khan, Decentralized Optimization over Time-Varying Directed Graphs
         with Row and Column-Stochastic Matrices, IEEE Transactions on Automatic Control 2020.
     """
-
-    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.STRONGLY_CONNECTED
 
     forms = ("cta", "cta")
 
@@ -165,7 +159,7 @@ class BTPP(_Family):
         Learning on Heterogeneous Data, NeurIPS 2024.
     """
 
-    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES
+    needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH | Needs.TREES | Needs.ONE_TREE
 
     forms = ("atc", "cta")
 

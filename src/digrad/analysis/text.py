@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import zip_longest
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -78,10 +79,13 @@ def _constants(a: "Analysis") -> RenderableType:
     right = [("π", a.vectors.pi), ("nπ", a.n_pi), ("M2~", c.M2_tilde.high)]
     right += [(name, bracket.high) for name, bracket in derived.items()]
     right += [("Q/(nπ²)", a.speedup_ratio)]
-    for (name, bracket), (other, value) in zip(c.values.items(), right, strict=True):
-        table.add_row(
-            name, number(bracket.low, 10), number(bracket.high, 10), other, number(value, 10)
-        )
+    left = [
+        (name.replace("p", "'"), number(bracket.low, 10), number(bracket.high, 10))
+        for name, bracket in c.values.items()
+    ]
+    values = [(name, number(value, 10)) for name, value in right]
+    for line, other in zip_longest(left, values, fillvalue=("", "")):
+        table.add_row(*line, *other)
     return Padding(table, (0, 0, 0, 1))
 
 

@@ -16,7 +16,6 @@ from digrad.base.streams import Draws
 from digrad.networks import Network, erdos_renyi, weigh
 from digrad.networks.random_topologies import random_regular, small_world, stochastic_block
 from digrad.networks.weights import average_in, average_out
-from digrad.studies.expectation import Diagonal, expected_average, largest_stable_step
 from digrad.studies.folder import Numbers, Progress, StudyFolder
 from digrad.studies.speedup import matched_step
 from digrad.studies.statistics import Estimate, Floats, spearman
@@ -29,6 +28,7 @@ from digrad.theory import (
     rate,
     transient_time,
 )
+from digrad.theory.expectation import Diagonal, expected_average, largest_stable_step
 from digrad.theory.network_constants import NAMES
 from digrad.theory.series import mixing_time
 
@@ -188,8 +188,8 @@ def transient(
     for j in range(study.doublings + 1):
         s = replace(setting, T=2**j)
         here = min(matched_step(s, net.n, perron(net).n_pi), most)
-        centre = expected_average(ALONE, problem.pooled(), matched_step(s, net.n, 1.0), j)
-        excess.append(expected_average(net, problem, here, j) / centre - 1)
+        centre = expected_average(ALONE, problem.pooled(), matched_step(s, net.n, 1.0), s.T)
+        excess.append(expected_average(net, problem, here, s.T) / centre - 1)
     return last_crossing(np.array(excess), study.tolerance)
 
 

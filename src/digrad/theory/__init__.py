@@ -1,7 +1,8 @@
-"""Everything sections 2 to 4 of the paper say about a network, with certified error.
+"""Everything sections 2 to 4 of the paper say about a network, and our own rate, certified.
 
 NumPy in double precision, never PyTorch; a number from an infinite sum is a ``Bracket``. Read
-``network_constants`` first: M1, M2 and N1..N8, each with the place where it is computed.
+``network_constants`` first: M1, M2 and N1..N8, each with the place where it is computed; then
+``certified``, the rate of docs/rate.md.
 """
 
 from digrad.theory.bracket import Bracket
@@ -11,8 +12,18 @@ from digrad.theory.certificates import (
     decay_certificate,
     digraph_metrics,
 )
+from digrad.theory.certified import (
+    RateConstants,
+    certified_bound,
+    closed_bound,
+    gamma_best,
+    gamma_certified,
+    sgd_bound,
+    transient_certified,
+)
 from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
 from digrad.theory.eigenvectors import Perron, perron, root_eigenvector
+from digrad.theory.forms import form_constants
 from digrad.theory.network_constants import Constants, constants
 from digrad.theory.rates import (
     Setting,
@@ -32,13 +43,19 @@ __all__ = [
     "DigraphMetrics",
     "DoublyStochasticCase",
     "Perron",
+    "RateConstants",
     "Setting",
     "Terms",
+    "certified_bound",
+    "closed_bound",
     "constants",
     "decay_certificate",
     "digraph_metrics",
     "doubly_stochastic_case",
     "explicit_bound",
+    "form_constants",
+    "gamma_best",
+    "gamma_certified",
     "gamma_max",
     "gamma_theorem",
     "is_tree_pair",
@@ -46,5 +63,7 @@ __all__ = [
     "perron",
     "rate",
     "root_eigenvector",
+    "sgd_bound",
+    "transient_certified",
     "transient_time",
 ]

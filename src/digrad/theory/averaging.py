@@ -1,4 +1,4 @@
-"""M1, M2 and N1..N4 of large sparse networks, certified without a dense matrix.
+"""M1, M2, N1..N4, N1' and N2' of large sparse networks, certified without a dense matrix.
 
 Both vector sequences of the paper are repeated averages: with A row-stochastic and
 u_t = Aᵗ u_0, the entries of u_t close in on a constant c, and the spread max - min never
@@ -66,18 +66,19 @@ class AveragingSums:
     squares: Bracket  # Σₜ≥₁ ‖v_t‖²
     step_squares: Bracket  # Σₜ≥₁ ‖v_{t+1} - v_t‖²
     weighted_steps: Bracket  # Σₜ≥₁ t ‖v_{t+1} - v_t‖
+    steps: Bracket  # Σₜ≥₁ ‖v_{t+1} - v_t‖
 
 
 def averaging_sums(
     A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float = 1.0
 ) -> AveragingSums:
-    """Bracket the four sums of u, A u, A²u, ... → (πᵀu) 1, with π the root vector of A.
+    """Bracket the five sums of u, A u, A²u, ... → (πᵀu) 1, with π the root vector of A.
 
     Stops early, with a bracket that is wide but true, after ``effort`` times the usual work.
     """
     n = A.shape[0]
     most = max(1, int(min(MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1)) * max(effort, 1.0)))
-    totals = np.zeros(4)
+    totals = np.zeros(5)
     mixing = doeblin(A, pi, most)
     sequence = averages(A, u, float(pi @ u))
     next(sequence)
@@ -85,7 +86,7 @@ def averaging_sums(
     for t in range(1, most + 1):
         after = next(sequence)
         size, move = float(np.linalg.norm(v)), float(np.linalg.norm(after - v))
-        totals += (size, size**2, move**2, t * move)
+        totals += (size, size**2, move**2, t * move, move)
         v = after
         rests = _rests(mixing, v, n, t)
         if (rests <= 0.5 * rtol * totals).all():
@@ -97,10 +98,10 @@ def averaging_sums(
 
 
 def _rests(mixing: Doeblin, v: Vector, n: int, t: int) -> NDArray[np.float64]:
-    """Bound the four sums after term t from v_{t+1}: ‖v‖ ≤ √n spread(v)."""
+    """Bound the five sums after term t from v_{t+1}: ‖v‖ ≤ √n spread(v)."""
     spread = float(v.max() - v.min())
     norms = float(np.sqrt(n)) * (spread + mixing.rest(spread, t, 0))
     weighted = float(np.sqrt(n)) * (spread * (t + 1) + mixing.rest(spread, t + 1, 1))
     # A move is at most the norms before and after it; a square at most norm times its bound.
     largest = float(np.sqrt(n)) * spread
-    return np.array([norms, norms * largest, 4 * norms * largest, 2 * weighted])
+    return np.array([norms, norms * largest, 4 * norms * largest, 2 * weighted, 2 * norms])

@@ -1,4 +1,4 @@
-"""N5..N8 of normal weights, mode by mode.
+"""N5..N9, V and V_R of normal weights, mode by mode.
 
 When R = W is normal and C is W or Wᵀ, one unitary basis diagonalises everything, so a
 spectral norm is a maximum over eigenvalues and no matrix is ever multiplied. This covers
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
+from digrad.theory.eigenvectors import is_uniform
 from digrad.theory.series import EPS
 
 MOST_TERMS = 40_000_000
@@ -29,31 +30,60 @@ class Modes(NamedTuple):
     """
 
     gaps: NDArray[np.complex128]  # 1 - λ, which keeps its digits where λ is close to 1
+    losses: Real  # 1 - |λ|², which keeps its digits where |λ| is close to 1
     transposed: bool  # whether C = Wᵀ, whose eigenvalues are the conjugates
 
     @property
     def log_radii(self) -> Real:
-        """The logarithm of |λ|, from 1 - λ where that has more digits and from λ elsewhere."""
+        """The logarithm of |λ|, from 1 - |λ|² where that has more digits and from λ elsewhere."""
         radius = np.abs(1 - self.gaps)
         radius = np.where(radius < 8 * EPS, 0.0, radius)  # a zero eigenvalue, to rounding
         with np.errstate(divide="ignore"):
-            near = np.log1p(np.maximum(np.abs(self.gaps) ** 2 - 2 * self.gaps.real, -0.9)) / 2
+            near = np.log1p(-np.minimum(self.losses, 0.9)) / 2
             return np.where(radius < 0.5, np.log(radius), near)
+
+    @property
+    def counts(self) -> Real:
+        """How many eigenvalues each mode stands for: two of a conjugate pair."""
+        return np.where(self.gaps.imag > 0, 2.0, 1.0)
+
+    @property
+    def time(self) -> float:
+        """The mixing time 1/(1 - |λ|) of the slowest."""
+        slowest = float(self.log_radii[0]) if len(self.gaps) else -np.inf
+        return 1.0 / max(-float(np.expm1(slowest)), EPS)
+
+    def pick(self, which: Any) -> "Modes":
+        """Return some of them."""
+        return Modes(self.gaps[which], self.losses[which], self.transposed)
 
 
 def normal_modes(net: Network) -> Modes | None:
     """Return the modes of a network with normal R and C equal to R or Rᵀ; none otherwise."""
     W, Wt = net.R, csr_array(net.R.T)
     transposed = not _equal(net.C, W)
-    if (transposed and not _equal(net.C, Wt)) or not _equal(W @ Wt, Wt @ W):
+    if (transposed and not _equal(net.C, Wt)) or not _equal(W @ Wt, Wt @ W) or not is_uniform(W):
         return None
     dense = W.toarray()
     _, X = np.linalg.eigh(dense) if _equal(W, Wt) else np.linalg.eig(dense)
     gaps = _gaps(W, X)
-    gaps = np.delete(gaps, np.argmin(np.abs(gaps))).astype(np.complex128)
-    gaps = gaps[gaps.imag >= 0]  # a conjugate pair has the same moduli
-    modes = Modes(gaps, transposed)
-    return modes._replace(gaps=gaps[np.argsort(-modes.log_radii, kind="stable")])
+    keep = np.flatnonzero(gaps.imag >= 0)  # a conjugate pair has the same moduli
+    keep = keep[keep != np.argmin(np.abs(gaps))]
+    modes = Modes(gaps[keep], _losses(W, X[:, keep], gaps[keep]), transposed)
+    return modes.pick(np.argsort(-modes.log_radii, kind="stable"))
+
+
+def _losses(W: csr_array, X: NDArray[Any], gaps: NDArray[np.complex128]) -> Real:
+    """Return 1 - |λ|²: from the gaps, or where those cancel from the links of WᵀW.
+
+    WᵀW is symmetric and doubly stochastic with eigenvalues |λ|², so 1 - |λ|² is the sum
+    ½ Σ (WᵀW)ᵢⱼ |xᵢ - xⱼ|²/‖x‖², in which nothing cancels.
+    """
+    losses = 2 * gaps.real - np.abs(gaps) ** 2
+    cancelled = np.flatnonzero(losses < 0.5 * np.abs(gaps) ** 2)
+    if len(cancelled):
+        losses[cancelled] = _gaps(csr_array(W.T @ W), X[:, cancelled]).real
+    return np.asarray(losses)
 
 
 def _gaps(W: csr_array, X: NDArray[Any]) -> NDArray[np.complex128]:
@@ -76,7 +106,7 @@ def _gaps(W: csr_array, X: NDArray[Any]) -> NDArray[np.complex128]:
 
 
 def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bracket]:
-    """Bracket N5..N8 by adding maxima over the modes that are still alive.
+    """Bracket N5..N9, V and V_R by adding maxima, or all, over the modes that are still alive.
 
     In a mode λ = re^{iθ} the entries of A_{t-1}, B_t and A_t - A_{t-1} have moduli
     (t - 1)rᵗ, t rᵗ and rᵗ|1 - t(1 - λ)| when C = W, and with sₜ = sin(tθ)/sin θ
@@ -88,7 +118,7 @@ def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bra
     logs = modes.log_radii
     while len(logs):
         span = int(min(max(64, t), max(1, BATCH // len(logs))))
-        totals += _stretch(Modes(modes.gaps[: len(logs)], modes.transposed), t, span)
+        totals += _stretch(modes.pick(slice(len(logs))), t, span)
         t += span
         rest = _rest(float(logs[0]), t)
         if (rest <= 0.5 * rtol * totals).all() or t > effort * MOST_TERMS:
@@ -98,12 +128,44 @@ def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bra
         if alive < len(logs):
             dropped += _rest(float(logs[alive]), t)
             logs = logs[:alive]
-    # An eigenvalue is known to about EPS, whatever its size: small ones have fewer digits.
-    largest = float(np.exp(modes.log_radii[0])) if len(modes.gaps) else 1.0
-    error = (256 + 32 / max(largest, EPS)) * EPS * totals
-    low, high = np.maximum(totals - error, 0.0), totals + error + dropped
-    names = ("N5", "N6", "N7", "N8")
+    if not modes.transposed and len(modes.gaps):
+        totals[:2], dropped[:2] = _slowest(float(modes.log_radii[0])), 0.0
+    sums = np.concatenate([totals, totals[3:], _squares(modes)])  # Π_R π_C = 0: N9 = N8
+    error = _rounding(modes) * EPS * sums
+    low, high = np.maximum(sums - error, 0.0), sums + error
+    high[:5] += np.append(dropped, dropped[3])
+    names = ("N5", "N6", "N7", "N8", "N9", "V", "V_R")
     return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}
+
+
+def _rounding(modes: Modes) -> float:
+    """How many EPS the sums may be off.
+
+    Eigenvalues are known to about EPS, whatever their size: small ones have fewer digits,
+    and an angle is off by EPS in every step for as long as its mode lives.
+    """
+    largest = float(np.exp(modes.log_radii[0])) if len(modes.gaps) else 1.0
+    return 256 + 32 / max(largest, EPS) + (64 if modes.transposed else 2) * modes.time
+
+
+def _slowest(log: float) -> tuple[float, float]:
+    """Return Σ (t - 1)rᵗ and Σ t²r²ᵗ, which grow with r: N5 and N6 when C = W (Lemma 3.2)."""
+    q = float(np.exp(2 * log))
+    return (np.exp(log) / np.expm1(log)) ** 2, -q * (1 + q) / np.expm1(2 * log) ** 3
+
+
+def _squares(modes: Modes) -> tuple[float, float]:
+    """Return V and V_R, where the sums over t are known in closed form (docs/rate.md).
+
+    V is the sum over all eigenvalues of 2|λ|⁴|1 - λ|²/(1 - |λ|²)³ when C = W, and of
+    2|λ|⁴/((1 - |λ|²)|1 + λ|²) when C = Wᵀ; V_R that of |λ|²/(1 - |λ|²).
+    """
+    q, loss = np.exp(2 * modes.log_radii), modes.losses
+    if modes.transposed:
+        shares = 2 * q**2 / (loss * np.abs(2 - modes.gaps) ** 2)
+    else:
+        shares = 2 * q**2 * np.abs(modes.gaps) ** 2 / loss**3
+    return float(modes.counts @ shares), float(modes.counts @ (q / loss))
 
 
 def _alive(logs: Real, t: int, negligible: Real) -> int:

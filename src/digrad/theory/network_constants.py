@@ -1,5 +1,9 @@
-"""The constants of the paper: M1, M2, N1..N8 (section 3.1), P1..P5 and Q (Lemma 3.12)."""
+"""The constants of the paper, M1, M2, N1..N8 (section 3.1), P1..P5 and Q (Lemma 3.12), and ours.
 
+Our own rate (docs/rate.md) adds five sums of the same kind: V, V_R, N1', N2' and N9.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -9,14 +13,16 @@ from scipy.sparse import csr_array
 from digrad.networks.network import Network
 from digrad.theory.averaging import AveragingSums, averaging_sums
 from digrad.theory.bracket import Bracket, maximum
-from digrad.theory.eigenvectors import Perron, Vector, is_uniform, perron
+from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
+from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
-from digrad.theory.series import EPS, Matrix, Summand, mixing_time, norm_sums
+from digrad.theory.series import EPS, Summand, mixing_time, norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first
 
 VECTOR_N = 2000  # above it, the vector sums run on sparse matrices
-MATRIX_N = 1500  # above it, N5..N8 would need more work than a minute or two
+MATRIX_N = 1500  # above it, N5..N9, V and V_R would need more work than a minute or two
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
+RATE_NAMES = ("V", "V_R", "N1p", "N2p", "N9")  # of our own rate; p stands for a prime
 EXACT_ZERO = Bracket(0.0, 0.0)
 UNKNOWN = Bracket(0.0, inf)
 ZERO = 1e-13  # a constant below it is zero to rounding, and its relative width means nothing
@@ -28,12 +34,13 @@ class Constants:
 
     n: int
     pi: float
-    values: dict[str, Bracket]  # M1, M2, N1 .. N8
+    pi_R_square: float  # ‖π_R‖²: how much of the first gradients' noise reaches x̂
+    values: dict[str, Bracket]  # M1, M2, N1 .. N8, V, V_R, N1p, N2p, N9
     tree_rule_applies: bool  # whether M2~ = 0 by the tree rule
     notes: dict[str, str]  # why a bracket is wider than asked for
 
     def __getitem__(self, name: str) -> Bracket:
-        """Return M1, M2 or N1 .. N8."""
+        """Return M1, M2, N1 .. N8, V, V_R, N1p, N2p or N9."""
         return self.values[name]
 
     @property
@@ -122,35 +129,49 @@ def constants(
     p = perron(net) if vectors is None else vectors
     values = {**_push_sums(net, p, rtol, effort), **_pull_sums(net, p, rtol, effort)}
     values |= _matrix_sums(net, p, rtol, effort)
-    values = {name: _widened(values[name]) for name in NAMES}
+    values = {name: _widened(values[name]) for name in (*NAMES, *RATE_NAMES)}
     notes = {
         name: _note(name, bracket, net.n)
         for name, bracket in values.items()
         if bracket.relative_width > max(rtol, 1e-9) and bracket.high > ZERO
     }
-    return Constants(net.n, p.pi, values, noise_arrives_first(net, tree_rule), notes)
+    rule = noise_arrives_first(net, tree_rule)
+    return Constants(net.n, p.pi, float(p.pi_R @ p.pi_R), values, rule, notes)
 
 
 def _push_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
-    """M1, M2, N1, N2: the sums over v_t = π_Rᵀ C̃ᵗ, for which M1 and N2 have an extra term."""
-    if is_uniform(net.R):  # π_R = 1/n, and 1ᵀ C = 1ᵀ: v_t = 0
-        return {"M1": Bracket(1 / net.n, 1 / net.n)} | dict.fromkeys(("M2", "N1", "N2"), EXACT_ZERO)
+    """M1, M2, N1, N2, N1', N2': the sums over v_t = π_Rᵀ C̃ᵗ; three of them have an extra term."""
+    vanishing = ("M2", "N1", "N2", "N1p", "N2p")
+    exact = {"M1": Bracket(1 / net.n, 1 / net.n), **dict.fromkeys(vanishing, EXACT_ZERO)}
+    if is_balanced(net.R):  # π_R = 1/n, and 1ᵀ C = 1ᵀ: v_t = 0
+        return exact
     sums = _averaging(csr_array(net.C.T), p.pi_R, p.pi_C, rtol, effort)
-    first = float(np.sum((net.C.T @ p.pi_R) ** 2))
-    return {
-        "M1": sums.step_squares + first,
+    first = net.C.T @ p.pi_R
+    found = {
+        "M1": sums.step_squares + float(first @ first),
         "M2": sums.weighted_steps,
         "N1": sums.norms,
         "N2": sums.squares + float(np.sum((p.pi_R - p.pi) ** 2)),
+        "N1p": sums.steps + float(np.linalg.norm(first - p.pi)),
+        "N2p": sums.squares,
     }
+    return exact if _vanish(found, vanishing) else found
 
 
 def _pull_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
     """N3, N4: the sums over w_t = R̃ᵗ π_C."""
-    if is_uniform(csr_array(net.C.T)):  # π_C = 1/n, and R 1 = 1: w_t = 0
-        return dict.fromkeys(("N3", "N4"), EXACT_ZERO)
+    exact = dict.fromkeys(("N3", "N4"), EXACT_ZERO)
+    if is_balanced(csr_array(net.C.T)):  # π_C = 1/n, and R 1 = 1: w_t = 0
+        return exact
     sums = _averaging(net.R, p.pi_C, p.pi_R, rtol, effort)
-    return {"N3": sums.norms, "N4": sums.squares}
+    found = {"N3": sums.norms, "N4": sums.squares}
+    return exact if _vanish(found, exact) else found
+
+
+def _vanish(found: dict[str, Bracket], names: Iterable[str]) -> bool:
+    """Whether sums are zero to rounding, which they are only if the mixing time lets them."""
+    squares = ("N2", "N2p", "N4")
+    return all(found[name].high <= (ZERO**2 if name in squares else ZERO) for name in names)
 
 
 def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) -> AveragingSums:
@@ -161,47 +182,24 @@ def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) 
     start = (u - float(pi @ u))[None]
     L = (A.toarray() - pi[None, :]).T
     factors = [np.eye(n), L - np.eye(n)]
-    terms = [Summand(0), Summand(0, power=2), Summand(1, power=2), Summand(1, weight=1)]
+    terms = [Summand(0), Summand(0, 2), Summand(1, 2), Summand(1, weight=1), Summand(1)]
+    time, slack = mixing_time(L), EPS * float(np.linalg.norm(u))
     return AveragingSums(
-        *norm_sums(start, L, factors, terms, time=mixing_time(L), rtol=rtol, effort=effort)
+        *norm_sums(start, L, factors, terms, time=time, rtol=rtol, effort=effort, slack=slack)
     )
 
 
 def _matrix_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
-    """N5..N8: the sums over A_{t-1}, B_t and A_t - A_{t-1}."""
-    names = ("N5", "N6", "N7", "N8")
+    """N5..N9, V and V_R: the sums over A_t, B_t, their differences, and U_t."""
     if net.n == 1:
-        return dict.fromkeys(names, EXACT_ZERO)
+        return dict.fromkeys((*NORMS, *SQUARES), EXACT_ZERO)
     if net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3):
-        return dict.fromkeys(names, UNKNOWN)
+        return dict.fromkeys((*NORMS, *SQUARES), UNKNOWN)
     modes = normal_modes(net)
     if modes is not None:
         return matrix_sums(modes, rtol, effort)
-    H, L, factors, time = _lifted(net, p)
-    terms = [Summand(0), Summand(1, power=2), Summand(2, power=2), Summand(2)]
-    sums = norm_sums(H, L, factors, terms, time=time, rtol=rtol, effort=effort)
-    return dict(zip(names, sums, strict=True))
-
-
-def _lifted(net: Network, p: Perron) -> tuple[Matrix, Matrix, list[Matrix], float]:
-    """Write A_{t-1}, B_t and A_t - A_{t-1} as H Lᵗ K with one matrix L twice the size.
-
-    L = [[R̃, R̃Π_C/τ], [0, C̃]] has Lᵗ = [[R̃ᵗ, B_t/τ], [0, C̃ᵗ]], and A_{t-1} = B_t - R̃ᵗΠ_C,
-    A_t = B_t C̃. The scale τ, the mixing time, keeps the norm of Lᵗ near 1: B_t grows like t
-    before it decays.
-    """
-    n, identity = net.n, np.eye(net.n)
-    R = net.R.toarray() - p.pi_R[None, :]
-    C = net.C.toarray() - p.pi_C[:, None]
-    project = identity - p.pi_C[:, None]
-    time = mixing_time(R, C)
-    L = np.block([[R, R @ project / time], [np.zeros((n, n)), C]])
-    factors = [
-        np.vstack([-project, time * identity]),
-        np.vstack([np.zeros((n, n)), time * identity]),
-        np.vstack([project, time * (C - identity)]),
-    ]
-    return np.eye(n, 2 * n), L, factors, time
+    lifted = Lifted.of(net, p)
+    return lifted.norms(rtol, effort) | lifted.squares(rtol)
 
 
 def _widened(bracket: Bracket) -> Bracket:

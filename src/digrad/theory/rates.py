@@ -1,6 +1,6 @@
 """Step sizes, bounds and times that follow from the constants  (Lemma 3.12, Theorem 4.1)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from math import ceil, inf, sqrt
 
 from digrad.base.errors import ParameterError, message
@@ -35,18 +35,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class Terms:
-    """The five terms of the bound, in the paper's order."""
+    """The five terms of the bound, in the paper's order, and what it leaves out."""
 
     sampling: float  # ~ 1/√(nT): what centralized SGD has too
     disagreement: float  # ~ 1/T^(2/3): noise that has not yet been averaged
     start: float  # ~ 1/T: the admissible step size
     tracking: float  # ~ 1/T²: noise fed back through the trackers
     initial: float  # ~ 1/T: the gradients at the start
+    first_noise: float = 0.0  # ~ 1/T: the noise of the first gradients (E-2b)
 
     @property
     def total(self) -> float:
         """Their sum."""
-        return self.sampling + self.disagreement + self.start + self.tracking + self.initial
+        return float(sum(astuple(self)))
 
 
 def gamma_max(c: Constants, L: float) -> float:
@@ -64,27 +65,46 @@ def gamma_theorem(c: Constants, s: Setting) -> float:
     return float(min(*entries, gamma_max(c, s.L)))
 
 
-def explicit_bound(c: Constants, s: Setting, gamma: float) -> Terms:
-    """Return the right-hand side of Lemma 3.12 at a step ``gamma`` (E-4 corrected).
+def explicit_bound(c: Constants, s: Setting, gamma: float, *, as_printed: bool = False) -> Terms:
+    """Bound the mean of E‖∇f(x̂ᵗ)‖² over t = 0 .. T at a step ``gamma`` ≤ gamma_max.
 
-    It bounds the mean of E‖∇f(xhatᵗ)‖² over t = 0 .. T when gamma ≤ gamma_max. The term
-    10 Δf/(γ nπ (T + 1)) stands under ``start``, the one linear in γ under ``sampling``.
+    Lemma 3.12 (E-4 corrected) and the noise of the first gradients, which its proof misses:
+    Y⁰ = G⁰ has not been mixed yet, so π_Rᵀθ⁰ reaches x̂ whole, and R̃ᵗθ⁰ stays in the models
+    (E-2b). ``as_printed`` leaves that noise out, as the paper does; the number is then not
+    a bound. The term 10 Δf/(γ nπ (T + 1)) stands under ``start``, the one linear in γ under
+    ``sampling``.
     """
     n_pi = c.n * c.pi
     noise, S = s.sigma**2 * s.L, c.S.high
+    feedback = _times(200_000 * noise * s.L**3 * gamma**4 / n_pi, S, c["N5"].high ** 2)
     return Terms(
         sampling=100 * c.Q.high * noise * gamma / n_pi,
         disagreement=_times(80_000 * noise * s.L * gamma**2 / n_pi, S, _worst(c)),
         start=_over(10 * s.delta_f, gamma * n_pi * (s.T + 1)),
-        tracking=_times(
-            200_000 * noise * s.L**3 * gamma**4 / n_pi, S, c["M1"].high, c["N5"].high ** 2
-        ),
+        tracking=_times(feedback, c["M1"].high),
         initial=_times(30 * s.F0 / (n_pi * (s.T + 1)), c.P5.high),
+        first_noise=0.0 if as_printed else _first_noise(c, s, gamma, feedback),
     )
 
 
+def _first_noise(c: Constants, s: Setting, gamma: float, feedback: float) -> float:
+    """Return what θ⁰ adds to the bound (docs/errata.md, E-2b).
+
+    Lemma 3.10 gets ‖π_R‖² beside M1(T + 1), and Lemma 3.11 gets Σ ‖R̃ᵗΠ_C‖_F² ≤ 2V_R + 2nN4
+    beside n N7 (T + 1); the factors are those that their neighbours have in the proof.
+    """
+    n_pi, noise = c.n * c.pi, s.sigma**2 * s.L
+    moved = 80 * max(c.M2_tilde.high, 1.0) * c.pi_R_square * noise * gamma / n_pi
+    left = 2 * c["V_R"].high + 2 * c.n * c["N4"].high
+    spread = _times(1920 * noise * s.L * gamma**2 / (n_pi * c.n), c.S.high, left)
+    return (moved + spread + _times(feedback, c.pi_R_square)) / (s.T + 1)
+
+
 def rate(c: Constants, s: Setting) -> Terms:
-    """Return the five terms of Theorem 4.1 at T steps, without their numerical factors."""
+    """Return the five terms of Theorem 4.1 at T steps, without their numerical factors.
+
+    Like the paper, without the noise of the first gradients, which falls faster in T (E-2b).
+    """
     n_pi, steps = c.n * c.pi, s.T + 1
     S, largest = c.S.high, max(p.high for p in (c.P1, c.P2, c.P3, c.P4))
     cubic = _times(s.delta_f**2 * s.L**2 * s.sigma**2, S, _worst(c))
@@ -111,9 +131,8 @@ def transient_time(c: Constants, s: Setting) -> float:
         return inf
     exponents = {"disagreement": 2 / 3, "start": 1.0, "tracking": 2.0, "initial": 1.0}
     crossings = [
-        (value / at_one.sampling) ** (1 / (exponents[name] - 1 / 2))
-        for name, value in asdict(at_one).items()
-        if name != "sampling"
+        (getattr(at_one, name) / at_one.sampling) ** (1 / (exponent - 1 / 2))
+        for name, exponent in exponents.items()
     ]
     steps = max(crossings)
     return float(max(ceil(steps * (1 - 1e-12)) - 1, 0)) if steps < inf else inf

@@ -81,6 +81,9 @@ def spectral_norms(stack: NDArray[np.float64]) -> NDArray[np.float64]:
     if stack.shape[-2] > stack.shape[-1]:
         stack = stack.swapaxes(-2, -1)
     gram = stack @ stack.swapaxes(-2, -1)
+    if gram.shape[-1] == 2:
+        a, b, c = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
+        return np.asarray(np.sqrt((a + c) / 2 + np.hypot((a - c) / 2, b)))
     # The largest eigenvalue of the Gram matrix is exact to rounding, unlike the small ones.
     largest = np.maximum(np.linalg.eigvalsh(gram)[..., -1], 0.0)
     return np.asarray(np.sqrt(largest), dtype=np.float64)
@@ -147,19 +150,24 @@ def norm_sums(
     time: float,
     rtol: float = 1e-9,
     effort: float = 1.0,
+    first: bool = False,
+    slack: float = 0.0,
+    scale: float = 0.0,
 ) -> list[Bracket]:
     """Bracket Σₜ≥₁ tʷ ‖H Lᵗ K‖₂ᵖ for each summand (K, p, w).
 
     The width is at most ``rtol`` of the sum, unless that would take more than ``effort``
     times the usual work: then the bracket is as narrow as it got, and still true.
     ``time`` is the mixing time of L: how much a rounding error of one step is amplified.
+    With ``first`` the sums begin at t = 0. H itself is known up to ``slack`` in norm,
+    and was made from numbers of size ``scale``, which may have cancelled.
 
     >>> norm_sums(np.eye(1), np.array([[0.5]]), [np.eye(1)], [Summand(0)], time=2.0)
     [Bracket(1, 1)]
     """
     orbit = _Orbit.start(H, L, factors)
-    rounding = _rounding(orbit, terms, time)
-    totals, dropped = np.zeros(len(terms)), np.zeros(len(terms))
+    rounding = _rounding(orbit, terms, time, slack, scale)
+    totals, dropped = _start(orbit, terms, first), np.zeros(len(terms))
     t, spent, next_split = 0, 0.0, 32
     while True:
         span = _span(orbit, t)
@@ -188,17 +196,32 @@ class _Rounding(NamedTuple):
     absolute: Matrix  # to each sum's terms, in the ℓᵖ norm
 
 
-def _rounding(orbit: _Orbit, terms: Sequence[Summand], time: float) -> _Rounding:
+def _start(orbit: _Orbit, terms: Sequence[Summand], first: bool) -> Matrix:
+    if not first:
+        return np.zeros(len(terms))
+    return np.array([spectral_norm(orbit.H @ orbit.factors[s.factor]) ** s.power for s in terms])
+
+
+def _rounding(
+    orbit: _Orbit, terms: Sequence[Summand], time: float, slack: float, scale: float
+) -> _Rounding:
     """Allow for rounding, to first order: one step's error lives on for the mixing time.
 
-    Powers that grow before they decay amplify it further; the bound on Σ‖Lˢ‖ tells.
+    Powers that grow before they decay amplify it further; the bound on Σ‖Lˢ‖ tells. An error
+    in H goes through all of them.
     """
     grown = min(orbit.decay.norms, 1e6 * time)
     amplified = EPS * max(16 * time, 4 * float(np.sqrt(time * grown)))
-    size = norm_bound(orbit.H)
+    size = max(norm_bound(orbit.H), scale)
     return _Rounding(
         np.array([amplified * s.power * (1 + s.weight) for s in terms]),
-        np.array([16 * EPS * size * orbit.sizes[s.factor] for s in terms]),
+        np.array(
+            [
+                16 * EPS * size * orbit.sizes[s.factor]
+                + orbit.decay.rest(s, slack * orbit.sizes[s.factor], 0) ** (1 / s.power)
+                for s in terms
+            ]
+        ),
     )
 
 

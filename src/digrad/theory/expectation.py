@@ -5,7 +5,7 @@ Coordinate by coordinate S-PP is linear. With E = X - x*, hᵢ = ∇fᵢ(x*) and
     Yᵗ = C(Vᵗ⁻¹ + A Eᵗ + ξᵗ),   Eᵗ⁺¹ = R(Eᵗ - γYᵗ),   Vᵗ = Yᵗ - A Eᵗ - ξᵗ,
 
 and 1ᵀV = 0 at all times. So s = (E, V) obeys s⁺ = M s + B ξ, and ∇f(xhat) = cᵀs is a number whose
-expected square is a sum over powers of M. Doubling gives those sums at T = 2ʲ in j products.
+expected square is a sum over powers of M. Doubling gives those sums in log T products.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.networks.network import Network
-from digrad.theory import perron
+from digrad.theory.eigenvectors import perron
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +46,8 @@ class Diagonal:
         )
 
 
-def expected_average(net: Network, problem: Diagonal, step: float, doublings: int) -> float:
-    """Return E (1/(T + 1)) Σₜ₌₀ᵀ ‖∇f(xhatᵗ)‖² of S-PP with step γ, T = 2^doublings.
+def expected_average(net: Network, problem: Diagonal, step: float, T: int) -> float:
+    """Return E (1/(T + 1)) Σₜ₌₀ᵀ ‖∇f(x̂ᵗ)‖² of S-PP with step γ.
 
     Infinite or not a number where the step is not stable.
     """
@@ -61,12 +61,12 @@ def expected_average(net: Network, problem: Diagonal, step: float, doublings: in
     first = np.vstack([-step * R, zero])
     c = np.hstack([curvature[:, None] * pi_R, np.zeros_like(h)])
     with np.errstate(over="ignore", invalid="ignore"):
-        once, often = _power_sums(M, c, doublings)
+        once, often = _power_sums(M, c, T)
         total = float(((curvature * best) ** 2).sum())
         total += float(np.einsum("ki,kij,kj->", s, once, s))
         total += v * float(np.einsum("kij,il,jl->", once, first, first))
         total += v * float(np.einsum("kij,il,jl->", often - once, B, B))
-    return float(total / (2**doublings + 1))
+    return float(total / (T + 1))
 
 
 def largest_stable_step(net: Network, problem: Diagonal, start: float) -> float:
@@ -103,12 +103,21 @@ def _linear(net: Network, A: Floats, step: float) -> tuple[Floats, Floats]:
     return M, np.vstack([-step * R @ C, C - identity])
 
 
-def _power_sums(M: Floats, c: Floats, doublings: int) -> tuple[Floats, Floats]:
-    """Return Σₖ hₖhₖᵀ and Σₖ (m - k) hₖhₖᵀ over k < m = 2^doublings, where hₖ = (Mᵀ)ᵏc."""
+def _power_sums(M: Floats, c: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return Σₖ hₖhₖᵀ and Σₖ (m - k) hₖhₖᵀ over k < m = ``count``, where hₖ = (Mᵀ)ᵏc.
+
+    Stretches of 2ʲ terms are made by doubling; those in the binary digits of m are joined.
+    """
     once = c[:, :, None] * c[:, None, :]
     often, m = once.copy(), 1
-    for _ in range(doublings):
+    total, totals, joined = np.zeros_like(once), np.zeros_like(once), 0
+    while m <= count:
         turned = M.swapaxes(1, 2)
-        often = often + m * once + turned @ often @ M
-        once, M, m = once + turned @ once @ M, M @ M, 2 * m
-    return once, often
+        if count & m:
+            totals = often + joined * once + turned @ totals @ M
+            total, joined = once + turned @ total @ M, joined + m
+        if 2 * m <= count:
+            often = often + m * once + turned @ often @ M
+            once, M = once + turned @ once @ M, M @ M
+        m *= 2
+    return total, totals

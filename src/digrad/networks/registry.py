@@ -11,9 +11,10 @@ import numpy as np
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
+from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
-from digrad.networks.network import LARGEST_N, Network
+from digrad.networks.network import LARGEST_N, Network, listed
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import PushGraph, weigh
@@ -83,18 +84,20 @@ def build(
     push_graph: PushGraph = "same",
     largest_component: bool = False,
     undirected: bool = False,
+    attributes: LinkAttributes | None = None,
 ) -> Network:
     """Make a network from a topology's name or from a file; ``weights`` default to uniform.
 
-    With ``push_file`` the two files hold the matrices R and C.
+    With ``push_file`` the two files hold the matrices R and C. ``attributes`` say what a
+    file's links can carry.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    is_file = what not in TOPOLOGIES and (Path(what).suffix != "" or os.path.exists(what))
-    if is_file:
+    if is_file(what):
         _refuse_for_files(n, params, seed)
-        made = load(what, *([push_file] if push_file else []), undirected=undirected)
+        files = [what, push_file] if push_file else [what]
+        made = load(*files, undirected=undirected, attributes=attributes)
     elif push_file is not None:
         raise ParameterError(
             message(f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}")
@@ -103,6 +106,7 @@ def build(
         hint = "take undirected-ring, or another two-way topology"
         raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
     else:
+        check_unnamed(attributes, f"{what!r} is a topology")
         made = _topology(what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Network):
         if largest_component:
@@ -137,6 +141,11 @@ def as_network(network: NetworkLike) -> Network:
             )
         )
     return weigh(Digraph.from_networkx(network))
+
+
+def is_file(what: str) -> bool:
+    """Whether a word names a file rather than a topology."""
+    return what not in TOPOLOGIES and (Path(what).suffix != "" or os.path.exists(what))
 
 
 def takes_seed(topology: Topology) -> bool:
@@ -208,4 +217,13 @@ def _graphs(made: Digraph | Network) -> tuple[Digraph, Digraph]:
 
 
 def _largest_part(graph: Digraph) -> Digraph:
-    return graph.subgraph(np.sort(strong_parts(graph.adjacency())[0]))
+    kept = np.sort(strong_parts(graph.adjacency())[0])
+    dropped = np.setdiff1d(np.arange(graph.n), kept)
+    if not len(dropped):
+        return graph
+    part = graph.subgraph(kept)
+    note = (
+        f"--largest-component dropped {len(dropped)} of {graph.n} nodes: {listed(graph, dropped)}"
+    )
+    notes = [*part.notes, note]
+    return Digraph(part.n, part.edges, part.names, capacities=part.capacities, notes=notes)

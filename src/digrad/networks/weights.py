@@ -101,7 +101,7 @@ def weigh(graph: Digraph, weights: str = "uniform", push_graph: PushGraph = "sam
     scheme = lookup(WEIGHTS, weights, "weights")
     turn = {"same": lambda: graph, "reverse": graph.reverse}
     R, C = scheme(graph, lookup(turn, push_graph, "push graph")())
-    return Network(R, C, graph.names)
+    return Network(R, C, graph.names, capacities=graph.capacities, notes=graph.notes)
 
 
 def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:

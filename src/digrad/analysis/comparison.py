@@ -18,6 +18,7 @@ from digrad.base.errors import (
     message,
 )
 from digrad.base.text import number
+from digrad.designs import design
 from digrad.networks import TOPOLOGIES, Network, build
 from digrad.networks.capacities import LinkAttributes
 from digrad.networks.registry import is_file, takes_seed
@@ -74,6 +75,9 @@ def _network(
     attributes: LinkAttributes | None,
 ) -> Network:
     """Make one of the networks; what belongs to files or to random graphs goes nowhere else."""
+    if weights == "designed":
+        usual = _network(name, n, None, push_graph, seed, attributes)
+        return design(usual, seed=seed or 0).network
     if is_file(name):
         return build(name, weights=weights, push_graph=push_graph, attributes=attributes)
     drawn = takes_seed(lookup(TOPOLOGIES, name, "topology"))

@@ -13,6 +13,7 @@ import typer
 
 from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
+from digrad.cli.design import design
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.plot, runs.table):
     app.command()(command)
+app.command()(design)
 app.command()(train)
 app.command()(report)
 app.command()(reproduce)

@@ -116,7 +116,7 @@ def analyze(
         what,
         nodes,
         push_file=push_file,
-        params=_pairs(param or []),
+        params=pairs(param or []),
         seed=seed,
         weights=weights,
         push_graph=push_graph,  # type: ignore[arg-type]  # looked up by name, with a suggestion
@@ -131,7 +131,7 @@ def analyze(
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
     step, asked = traffic(network, load), load != Load() or network.capacities is not None
-    drawn = None if figure is None else _draw(result, what, figure)
+    drawn = None if figure is None else draw(result, what, figure)
     if html is not None:
         write_network_page({Path(what).stem: result}, html)
     if json:
@@ -158,8 +158,8 @@ def compare(
         str | None,
         typer.Option(
             "--weights",
-            help="Names with commas between; `digrad list weights` [default: uniform, or a "
-            "file's own].",
+            help="Names with commas between: `digrad list weights`, or `designed` "
+            "[default: uniform, or a file's own].",
             autocompletion=completion.weights,
         ),
     ] = None,
@@ -295,10 +295,11 @@ def list_weights() -> None:
     """
     from digrad.networks import WEIGHTS
 
-    _print_listing(WEIGHTS, skip=("pull", "push", "root"))
+    _print_listing(WEIGHTS, skip=("pull", "push", "root", "self_weight"))
 
 
-def _pairs(params: list[str]) -> dict[str, str]:
+def pairs(params: list[str]) -> dict[str, str]:
+    """Split key=value options."""
     pairs = {}
     for text in params:
         key, equals, value = text.partition("=")
@@ -310,7 +311,8 @@ def _pairs(params: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _draw(result: Any, what: str, path: Path) -> Path:
+def draw(result: Any, what: str, path: Path) -> Path:
+    """Draw an analyzed network."""
     from digrad.show.figures import draw_network, save_figure
 
     title = f"{Path(what).stem}, n = {result.n}"

@@ -98,12 +98,16 @@ def analyze(
     model_mb: ModelMB = None,
     compute_ms: ComputeMS = 0.0,
     port_mbit: PortMbit = None,
+    losses: Annotated[
+        bool, typer.Option("--losses", help="Name single points of failure, and what remains.")
+    ] = False,
 ) -> None:
     """Say whether Stochastic Push-Pull works on a network, how fast, with which step.
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
     from digrad.analysis import analyze as run
+    from digrad.analysis import losses as losing
     from digrad.networks import build
     from digrad.networks.traffic import Load, traffic
     from digrad.theory import Setting
@@ -130,15 +134,20 @@ def analyze(
     ):
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
+    lost = losing.losses(network) if losses else None
     step, asked = traffic(network, load), load != Load() or network.capacities is not None
     drawn = None if figure is None else draw(result, what, figure)
     if html is not None:
         write_network_page({Path(what).stem: result}, html)
     if json:
-        print_json(result.to_dict() | ({"traffic": step.to_dict()} if asked else {}))
+        more = {"traffic": step.to_dict()} if asked else {}
+        more |= {"losses": lost.to_dict()} if lost else {}
+        print_json(result.to_dict() | more)
         return
     tell_notes(network, what)
     _report(result, f"{what}: {network!r}", drawn, step if asked else None)
+    if lost is not None:
+        show(losing.report(lost))
     if html is not None:
         show(f"report: {html}")
 

@@ -101,7 +101,7 @@ def test_J_is_at_least_its_bound(net: Network) -> None:
 def test_gradients_are_those_of_differences() -> None:
     net, draws = weigh(CHORDS), np.random.default_rng(0)
     masks = net.R.toarray() > 0, net.C.toarray() > 0
-    objective = Objective.standard(20, cap=1.0, condition=20.0, noise=0.01, seed=0)
+    objective = Objective(curvatures(20, 20.0, 0), 20.0, 1.0, lag_weight=3.0)
     logits = [
         np.log(np.where(m, W.toarray(), 1)) for m, W in zip(masks, (net.R, net.C), strict=True)
     ]

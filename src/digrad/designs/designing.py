@@ -23,7 +23,7 @@ FIRST_STARTS = ("uniform", "doubly-stochastic", "lazy", "spanning-tree")
 LOCAL = (0.5, 1.0, 2.0, 3.0, 6.0)  # weights of a node's own share that --local tries
 PRUNE = (1e-3, 1e-4, 0.0)  # weights below are dropped, unless a root is lost with them
 LIGHTER = (0.02, 0.05, 0.1)  # weights that may be dropped where links cost time
-QUIET = 0.1  # weight of J + lags when noise is what matters; 0.01 otherwise
+QUIET = 10.0  # weight of lags when noise is what matters: with it, few steps are lost to lags
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +224,8 @@ class _Work:
         pool = pool if n <= 64 else pool[1::2]
         plan = rounds(n)
         alive = [len(pool), *(part.survivors for part in plan)]
-        self.clock.total = sum(p.iterations * k for p, k in zip(plan, alive, strict=False))
+        whole = sum(p.iterations * k for p, k in zip(plan, alive, strict=False))
+        self.clock.total = whole * (2 if self.task.goal == "noise" else 1)
         found = search(objective, masks, pool, plan, self.clock)
         if add_links and not self.clock.stopped:
             masks, found = self._add(objective, masks, found, add_links)
@@ -234,7 +235,7 @@ class _Work:
         made = [self._network("designed", masks, found)]
         if self.task.goal == "noise" and not self.clock.stopped:
             quiet = self.task.objective(n, QUIET)
-            again = search(quiet, masks, [found.point], plan[-1:], self.clock)
+            again = search(quiet, masks, pool, plan, self.clock)
             made.append(self._network("designed, quiet", masks, again))
         if self.task.goal == "time" and keep_links is None:
             made += self._lighter(objective, masks, found)

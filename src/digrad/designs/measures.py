@@ -43,10 +43,10 @@ class Task:
                 what = f"{name} must be above {low:g} and at most {high:g}, got {value:g}"
                 raise ParameterError(message(what, hint=f"drop --{name} for the usual one"))
 
-    def objective(self, n: int, noise: float = 0.01) -> Objective:
-        """Return what weights on n nodes are optimised for; ``noise`` weighs J + lags."""
-        options = {"cap": self.cap, "condition": self.condition, "noise": noise}
-        return Objective.standard(n, seed=2 * self.seed, **options)
+    def objective(self, n: int, lag_weight: float = 1.0) -> Objective:
+        """Return what weights on n nodes are optimised for."""
+        a = curvatures(n, self.condition, 2 * self.seed)
+        return Objective(a, self.condition, self.cap, lag_weight)
 
     def fresh(self, n: int) -> Floats:
         """Return curvatures that no optimiser has seen."""

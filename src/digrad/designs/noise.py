@@ -24,8 +24,8 @@ MOST_DOUBLINGS = 40  # 2^40 steps: a network that has not settled by then is non
 class Response:
     """Eᵗ summed up: Σ Lᵏ'HᵀHLᵏ and Σ LᵏssᵀLᵏ' by doubling, J, the lags and their gradients."""
 
-    def __init__(self, pair: Pair, settled: float = 1e-12) -> None:
-        self.pair, n = pair, pair.n
+    def __init__(self, pair: Pair, *, settled: float = 1e-12, lag_weight: float = 1.0) -> None:
+        self.pair, self.lag_weight, n = pair, lag_weight, pair.n
         self.pull, self.push = pair.R - pair.pi_R, pair.C - pair.pi_C[:, None]
         self.L = np.block([[self.pull, self.pull @ self.push - self.pull], [0 * pair.R, self.push]])
         self.s = np.vstack([self.pull @ pair.C, self.push])
@@ -59,8 +59,8 @@ class Response:
 
     @property
     def total(self) -> float:
-        """J plus both lags."""
-        return self.J + sum(self.lags)
+        """J plus both lags, times their weight."""
+        return self.J + self.lag_weight * sum(self.lags)
 
     def gradient(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the gradients of ``total`` by R, C, π_R and π_C, each as if alone."""
@@ -73,8 +73,9 @@ class Response:
         by_push = self.pull.T @ by_L[:n, n:] + by_L[n:, n:] + by_s[n:]
         by_C = self.pull.T @ by_s[:n]
         by_pi_R, by_pi_C = by_H[:, n:].sum(axis=0), np.zeros(n)
-        x = lu_solve(self._factors[0], 2 * self.w / (n * pi**2), trans=1)
-        y = lu_solve(self._factors[1], 2 * self.v / (n * pi**2), trans=1)
+        scale = 2 * self.lag_weight / (n * pi**2)
+        x = lu_solve(self._factors[0], scale * self.w, trans=1)
+        y = lu_solve(self._factors[1], scale * self.v, trans=1)
         by_pull += np.outer(x, self.w + pair.pi_C)
         by_push += np.outer(self.v + pair.pi_R, y)
         by_pi_C += self.pull.T @ x - by_push.sum(axis=1) - 2 * self.total / pi * pair.pi_R

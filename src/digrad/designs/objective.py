@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.designs.closed_loop import Floats, Pair, Powers, curvatures, loop
+from digrad.designs.closed_loop import Floats, Pair, Powers, loop
 from digrad.designs.noise import Response
 
+NOISE = 0.01  # α: more costs rate, less lets lags grow
 BEYOND = 0.01  # what rate is worth beyond SGD's
 SILENT = 1e-3  # J + lags below which less is no better
 FEW = 4  # curvatures that are looked at between two looks at all of them
@@ -44,14 +45,7 @@ class Objective:
     a: Floats  # (rows, n): the reference curvatures
     condition: float
     cap: float  # c, the largest step γ
-    noise: float  # α
-
-    @classmethod
-    def standard(
-        cls, n: int, *, cap: float, condition: float, noise: float, seed: int
-    ) -> "Objective":
-        """Return the objective for n nodes."""
-        return cls(curvatures(n, condition, seed), condition, cap, noise)
+    lag_weight: float = 1.0  # of lags against J
 
     @property
     def enough(self) -> float:
@@ -60,7 +54,7 @@ class Objective:
 
     def value(self, rate: float, noise: float) -> float:
         """Combine a rate with J + lags."""
-        return max(rate, self.enough) + BEYOND * rate + self.noise * float(np.log(noise + SILENT))
+        return max(rate, self.enough) + BEYOND * rate + NOISE * float(np.log(noise + SILENT))
 
     def rates(self, pair: Pair, gamma: float) -> Floats:
         """Return the smooth rate on each of the curvatures."""
@@ -71,10 +65,10 @@ class Objective:
         powers = Powers.of(loop(pair, gamma, rows))
         rates = powers.rates()
         worst = int(rates.argmax())
-        response = Response(pair, settled=1e-8)
+        response = Response(pair, settled=1e-8, lag_weight=self.lag_weight)
         slope = _by_loop(pair, gamma, rows[worst], powers.gradient(worst))
         weight = BEYOND + (rates[worst] > self.enough)
-        noise = self.noise / (response.total + SILENT)
+        noise = NOISE / (response.total + SILENT)
         parts = [
             weight * x + noise * y for x, y in zip(slope[:4], response.gradient(), strict=True)
         ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from digrad.analysis import Analysis
     from digrad.base.errors import DigradError
     from digrad.data.shards import NodeSampler, loader, shard
+    from digrad.designs import design
     from digrad.front.joining import join
     from digrad.front.networks import analyze, compare, network
     from digrad.front.run import Run
@@ -43,6 +44,7 @@ __all__ = [
     "algorithms",
     "analyze",
     "compare",
+    "design",
     "join",
     "load_checkpoint",
     "loader",
@@ -71,6 +73,7 @@ _HOMES = {
     "Setting": "theory",
     "analyze": "front.networks",
     "compare": "front.networks",
+    "design": "designs",
     "join": "front.joining",
     "load_checkpoint": "optim",
     "loader": "data.shards",

@@ -18,7 +18,8 @@ ROOMS: dict[str, set[str]] = {
     "base": set(),
     "networks": {"base"},
     "theory": {"base", "networks"},
-    "analysis": {"base", "networks", "theory"},
+    "designs": {"base", "networks", "theory"},
+    "analysis": {"base", "networks", "theory", "designs"},
     "data": {"base"},
     "models": {"base"},
     "problems": {"base", "data", "models", "theory"},
@@ -32,8 +33,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
-        *("base", "networks", "theory", "analysis", "data", "problems", "algorithms", "engines"),
-        *("runs", "show", "studies"),
+        *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
+        *("engines", "runs", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
@@ -43,6 +44,7 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.networks": True,
     "digrad.theory": True,
     "digrad.analysis": True,
+    "digrad.designs": True,
     "digrad.data.shards": False,
     "digrad.data": True,
     "digrad.algorithms.needs": True,

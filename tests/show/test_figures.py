@@ -249,6 +249,10 @@ def test_short_names_are_shown_and_long_ones_give_way_to_numbers():
         figure = draw_network(net, perron(net))
         assert [t.get_text() for t in figure.axes[0].texts] == list(shown)
         assert not any(t.get_parse_math() for t in figure.axes[0].texts)
+        key = [t for t in figure.texts if "London" in t.get_text()]
+        assert [t.get_text().replace("\xa0", " ") for t in key] == ["0 London, 1 b, 2 c"] * len(key)
+        assert len(key) == ("London" in names)
+        assert not any(t.get_parse_math() for t in key)
 
 
 def test_a_ring_is_a_circle_in_its_own_order_whatever_the_numbers():

@@ -1,6 +1,7 @@
-"""Topologies side by side, and how they scale."""
+"""Networks side by side, and how topologies scale."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -8,11 +9,24 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis.network_analysis import Analysis, analyze
-from digrad.base.errors import DigradError, ParameterError, UnknownNameError, lookup, message
+from digrad.base.errors import (
+    DigradError,
+    FileFormatError,
+    ParameterError,
+    UnknownNameError,
+    lookup,
+    message,
+)
 from digrad.base.text import number
-from digrad.networks import TOPOLOGIES, build
-from digrad.networks.registry import takes_seed
+from digrad.designs import design
+from digrad.networks import TOPOLOGIES, Network, build
+from digrad.networks.capacities import LinkAttributes
+from digrad.networks.registry import is_file, takes_seed
+from digrad.networks.traffic import Load, Traffic, traffic
 from digrad.theory import Setting
+
+KEYS = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
+Weights = str | Sequence[str] | None
 
 
 def compare(
@@ -20,34 +34,55 @@ def compare(
     n: int,
     setting: Setting | None = None,
     *,
-    weights: str | None = None,
+    weights: Weights = None,
     push_graph: Any = "same",
     seed: int | None = None,
+    load: Load | None = None,
+    attributes: LinkAttributes | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Analyze several topologies at one n.
+    """Analyze topologies at one n, files as they are, each under all the weights.
 
-    Returns the rows, shortest transient time first, and why some topologies do not exist at
+    Returns the rows, shortest transient time first, and why some networks do not exist at
     this n or under these weights.
     """
     rows, refused = [], {}
-    for name in dict.fromkeys(names):
-        topology = lookup(TOPOLOGIES, name, "topology")
+    for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
         try:
-            net = build(
-                name,
-                n,
-                seed=seed if takes_seed(topology) else None,
-                weights=weights,
-                push_graph=push_graph,
-            )
-        except UnknownNameError:
+            net = _network(name, n, scheme, push_graph, seed, attributes)
+        except (UnknownNameError, FileFormatError):
             raise
         except DigradError as error:
-            refused[name] = str(error).splitlines()[0]
+            key = name if isinstance(weights, str | None) else f"{name}, {scheme}"
+            refused[key] = str(error).splitlines()[0]
             continue
-        rows.append(_row(name, analyze(net, setting)))
+        own = {"n": net.n} if is_file(name) else {}
+        own |= {} if isinstance(weights, str | None) else {"weights": scheme}
+        rows.append(_row(name, analyze(net, setting)) | own | _costs(traffic(net, load)))
     rows.sort(key=lambda row: (row["transient_time"] is None, row["transient_time"] or 0))
     return rows, refused
+
+
+def _schemes(weights: Weights) -> list[str | None]:
+    return [weights] if isinstance(weights, str | None) else list(weights)
+
+
+def _network(
+    name: str,
+    n: int,
+    weights: str | None,
+    push_graph: Any,
+    seed: int | None,
+    attributes: LinkAttributes | None,
+) -> Network:
+    """Make one of the networks; what belongs to files or to random graphs goes nowhere else."""
+    if weights == "designed":
+        usual = _network(name, n, None, push_graph, seed, attributes)
+        return design(usual, seed=seed or 0).network
+    if is_file(name):
+        return build(name, weights=weights, push_graph=push_graph, attributes=attributes)
+    drawn = takes_seed(lookup(TOPOLOGIES, name, "topology"))
+    own = seed if drawn else None
+    return build(name, n, seed=own, weights=weights, push_graph=push_graph)
 
 
 def scaling(
@@ -58,6 +93,9 @@ def scaling(
     Raises:
         ParameterError: if none of them has a transient time above 0, so that there is no curve.
     """
+    for name in filter(is_file, names):
+        hint = "drop --figure, or name topologies alone"
+        raise ParameterError(message(f"{name} has one size, so it does not scale", hint=hint))
     sizes = [2**k for k in range(1, max(largest, 2).bit_length())]
     sizes = [n for n in sizes if n < largest] + [largest]
     curves: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
@@ -77,27 +115,46 @@ def scaling(
 
 
 def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType:
-    """Lay the comparison out for a terminal."""
+    """Lay the comparison out for a terminal; columns that say nothing are left out."""
     out = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
-    out.add_column("topology")
-    for column in ("nπ", "Q/(nπ²)", "worth", "transient time", "largest degree", "messages"):
-        out.add_column(column, justify="right")
-    for row in rows:
-        out.add_row(
-            row["topology"],
-            number(row["n_pi"]),
-            number(row["speedup_ratio"]),
-            number(row["worth"], 4),
-            number(row["transient_time"]),
-            str(row["largest_degree"]),
-            f"{row['messages']:,}",
-        )
+    texts: dict[str, Any] = {
+        "topology": lambda row: row["topology"],
+        "n": lambda row: str(row["n"]) if "n" in row else None,
+        "weights": lambda row: row.get("weights"),
+        "nπ": lambda row: number(row["n_pi"]),
+        "Q/(nπ²)": lambda row: number(row["speedup_ratio"]),
+        "worth": lambda row: number(row["worth"], 4),
+        "transient time": lambda row: number(row["transient_time"]),
+        "largest degree": lambda row: str(row["largest_degree"]),
+        "messages": lambda row: f"{row['messages']:,}",
+        "MB": lambda row: _given(row.get("bytes_per_step"), 1e-6),
+        "seconds": lambda row: _given(row.get("seconds_per_step")),
+    }
+    cells = {name: [text(row) for row in rows] for name, text in texts.items()}
+    shown = {name: column for name, column in cells.items() if any(column) or name == "nπ"}
+    for name in shown:
+        left = name in ("topology", "weights")
+        out.add_column(name, justify="left" if left else "right")
+    for row in zip(*shown.values(), strict=True):
+        out.add_row(*(Text(cell or "-") for cell in row))
+    waits = {row["topology"]: row["bottleneck"] for row in rows if "bottleneck" in row}
+    found = [Text(f"\n{name} waits for {what}") for name, what in waits.items()]
     notes = [Text(f"  {name}: {why}", style="dim") for name, why in refused.items()]
     head = [Text("\nnot compared:", style="dim")] if notes else []
-    return Group(out, *head, *notes)
+    return Group(out, *found, *head, *notes)
+
+
+def _given(value: float | None, scale: float = 1.0) -> str | None:
+    return None if value is None else number(scale * value, 4)
+
+
+def _costs(step: Traffic) -> dict[str, Any]:
+    """Return what a step sends, as far as it is known."""
+    costs = {"bytes_per_step": step.bytes_per_step, "seconds_per_step": step.seconds_per_step}
+    known: dict[str, Any] = {key: value for key, value in costs.items() if value is not None}
+    return known | ({"bottleneck": str(step.bottleneck)} if step.bottleneck else {})
 
 
 def _row(name: str, a: Analysis) -> dict[str, Any]:
     full = a.to_dict()
-    keys = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
-    return {"topology": name, **{key: full[key] for key in keys}}
+    return {"topology": name, **{key: full[key] for key in KEYS}}

@@ -187,7 +187,7 @@ class Analysis:
             "decay_R": self.pull_decay and asdict(self.pull_decay),
             "decay_C": self.push_decay and asdict(self.push_decay),
             "closed_forms": _closed_forms(self.doubly_stochastic),
-            "notes": list(c.notes.values()),
+            "notes": [*net.notes, *c.notes.values()],
         }
         plain: dict[str, Any] = _plain(result)
         return plain

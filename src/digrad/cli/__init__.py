@@ -14,6 +14,7 @@ import typer
 from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
+from digrad.cli.design import design
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
@@ -28,6 +29,7 @@ app = typer.Typer(
 for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.plot, runs.table):
     app.command()(command)
 app.command()(check)
+app.command()(design)
 app.command()(train)
 app.command()(report)
 app.command()(reproduce)

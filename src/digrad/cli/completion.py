@@ -20,6 +20,11 @@ def weights(incomplete: str) -> list[str]:
     return fitting(WEIGHTS, incomplete)
 
 
+def goals(incomplete: str) -> list[str]:
+    """Complete what a design is for."""
+    return fitting(("accuracy", "noise", "time"), incomplete)
+
+
 def push_graphs(incomplete: str) -> list[str]:
     """Complete which links are pushed over."""
     return fitting(("same", "reverse"), incomplete)

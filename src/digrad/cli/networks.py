@@ -7,6 +7,16 @@ import typer
 
 from digrad.base.errors import ParameterError, message
 from digrad.cli import completion
+from digrad.cli.links import (
+    BandwidthAttr,
+    ComputeMS,
+    CostAttr,
+    LatencyAttr,
+    ModelMB,
+    PortMbit,
+    attributes,
+    tell_notes,
+)
 from digrad.cli.output import busy, check_figure, print_json, show
 from digrad.cli.report import Html, check_page, write_network_page
 
@@ -82,28 +92,41 @@ def analyze(
     undirected: Annotated[
         bool, typer.Option("--undirected", help="Read a file's links as two-way.")
     ] = False,
+    latency_attr: LatencyAttr = None,
+    bandwidth_attr: BandwidthAttr = None,
+    cost_attr: CostAttr = None,
+    model_mb: ModelMB = None,
+    compute_ms: ComputeMS = 0.0,
+    port_mbit: PortMbit = None,
+    losses: Annotated[
+        bool, typer.Option("--losses", help="Name single points of failure, and what remains.")
+    ] = False,
 ) -> None:
     """Say whether Stochastic Push-Pull works on a network, how fast, with which step.
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
     from digrad.analysis import analyze as run
+    from digrad.analysis import losses as losing
     from digrad.networks import build
+    from digrad.networks.traffic import Load, traffic
     from digrad.theory import Setting
 
     check_figure(figure)
     check_page(html)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
+    load = Load(model_mb, compute_ms, port_mbit)
     network = build(
         what,
         nodes,
         push_file=push_file,
-        params=_pairs(param or []),
+        params=pairs(param or []),
         seed=seed,
         weights=weights,
         push_graph=push_graph,  # type: ignore[arg-type]  # looked up by name, with a suggestion
         largest_component=largest_component,
         undirected=undirected,
+        attributes=attributes(latency_attr, bandwidth_attr, cost_attr),
     )
     with busy(
         f"certifying the constants of {network.n} nodes (--rtol 1e-4 is faster)",
@@ -111,13 +134,20 @@ def analyze(
     ):
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
-    drawn = None if figure is None else _draw(result, what, figure)
+    lost = losing.losses(network) if losses else None
+    step, asked = traffic(network, load), load != Load() or network.capacities is not None
+    drawn = None if figure is None else draw(result, what, figure)
     if html is not None:
         write_network_page({Path(what).stem: result}, html)
     if json:
-        print_json(result.to_dict())
+        more = {"traffic": step.to_dict()} if asked else {}
+        more |= {"losses": lost.to_dict()} if lost else {}
+        print_json(result.to_dict() | more)
         return
-    _report(result, f"{what}: {network!r}", drawn)
+    tell_notes(network, what)
+    _report(result, f"{what}: {network!r}", drawn, step if asked else None)
+    if lost is not None:
+        show(losing.report(lost))
     if html is not None:
         show(f"report: {html}")
 
@@ -126,12 +156,22 @@ def compare(
     topologies: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Topologies; all of them when none is named.",
+            help="Topologies and files; all topologies when nothing is named.",
             autocompletion=completion.topologies,
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, help="Number of nodes.")] = 16,
-    weights: WeightsName = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", "-n", min=1, help="Number of nodes of the topologies.")
+    ] = 16,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            help="Names with commas between: `digrad list weights`, or `designed` "
+            "[default: uniform, or a file's own].",
+            autocompletion=completion.weights,
+        ),
+    ] = None,
     push_graph: PushGraph = "same",
     seed: Seed = None,
     lipschitz: Lipschitz = 1.0,
@@ -141,22 +181,33 @@ def compare(
     steps: Steps = 10_000,
     json: Json = False,
     figure: Figure = None,
+    latency_attr: LatencyAttr = None,
+    bandwidth_attr: BandwidthAttr = None,
+    cost_attr: CostAttr = None,
+    model_mb: ModelMB = None,
+    compute_ms: ComputeMS = 0.0,
+    port_mbit: PortMbit = None,
 ) -> None:
-    """Put topologies side by side, shortest transient time first.
+    """Put networks side by side, shortest transient time first.
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
     from digrad.networks import TOPOLOGIES
+    from digrad.networks.traffic import Load
     from digrad.theory import Setting
 
     check_figure(figure)
     names = topologies or list(TOPOLOGIES)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
-    options: dict[str, Any] = {"weights": weights, "push_graph": push_graph, "seed": seed}
-    with busy(f"comparing {len(names)} topologies at n = {nodes}"):
-        rows, refused = run(names, nodes, setting, **options)
+    load = Load(model_mb, compute_ms, port_mbit)
+    read = attributes(latency_attr, bandwidth_attr, cost_attr)
+    schemes = None if weights is None else [name.strip() for name in weights.split(",")]
+    one = schemes[0] if schemes and len(schemes) == 1 else schemes
+    options: dict[str, Any] = {"weights": one, "push_graph": push_graph, "seed": seed}
+    with busy(f"comparing {len(names)} networks at n = {nodes}"):
+        rows, refused = run(names, nodes, setting, load=load, attributes=read, **options)
     if figure is not None:
         from digrad.show.figures import draw_scaling, save_figure
 
@@ -253,10 +304,11 @@ def list_weights() -> None:
     """
     from digrad.networks import WEIGHTS
 
-    _print_listing(WEIGHTS, skip=("pull", "push", "root"))
+    _print_listing(WEIGHTS, skip=("pull", "push", "root", "self_weight"))
 
 
-def _pairs(params: list[str]) -> dict[str, str]:
+def pairs(params: list[str]) -> dict[str, str]:
+    """Split key=value options."""
     pairs = {}
     for text in params:
         key, equals, value = text.partition("=")
@@ -268,20 +320,24 @@ def _pairs(params: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _draw(result: Any, what: str, path: Path) -> Path:
+def draw(result: Any, what: str, path: Path) -> Path:
+    """Draw an analyzed network."""
     from digrad.show.figures import draw_network, save_figure
 
     title = f"{Path(what).stem}, n = {result.n}"
     return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
 
 
-def _report(result: Any, title: str, drawn: Path | None) -> None:
+def _report(result: Any, title: str, drawn: Path | None, step: Any) -> None:
     from rich.text import Text
 
+    from digrad.analysis import traffic_text
     from digrad.analysis.text import report
 
     show(Text(f"{title}\n", style="bold"))
     show(report(result))
+    if step is not None:
+        show(traffic_text.report(step))
     if drawn is not None:
         show(f"\nfigure: {drawn}")
 

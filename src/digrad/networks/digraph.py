@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.errors import NetworkError, message
+from digrad.networks.capacities import Capacities
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -30,16 +31,23 @@ class Digraph:
     n: int
     edges: NDArray[np.int64]  # (edges, 2): sender, receiver
     names: tuple[str, ...] | None = None  # what the nodes are called outside digrad
+    capacities: Capacities | None = None  # what the links can carry, where that is known
+    notes: tuple[str, ...] = ()  # what was left out when the graph was read
 
     def __init__(
         self,
         n: int,
         edges: Iterable[tuple[int, int]] | NDArray[Any],
         names: Iterable[str] | None = None,
+        *,
+        capacities: Capacities | None = None,
+        notes: Iterable[str] = (),
     ) -> None:
         object.__setattr__(self, "n", _checked_size(n))
         object.__setattr__(self, "edges", _canonical_edges(self.n, edges))
         object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        object.__setattr__(self, "capacities", capacities)
+        object.__setattr__(self, "notes", tuple(notes))
         if self.names is not None and len(self.names) != self.n:
             raise NetworkError(f"{self.n} nodes need {self.n} names, got {len(self.names)}")
 
@@ -89,11 +97,15 @@ class Digraph:
 
     def reverse(self) -> "Digraph":
         """Return the graph with every link turned round."""
-        return Digraph(self.n, self.edges[:, ::-1], self.names)
+        return self.with_edges(self.edges[:, ::-1])
 
     def both_ways(self) -> "Digraph":
         """Return the graph with every link made two-way."""
-        return Digraph(self.n, np.vstack([self.edges, self.edges[:, ::-1]]), self.names)
+        return self.with_edges(np.vstack([self.edges, self.edges[:, ::-1]]))
+
+    def with_edges(self, edges: Iterable[tuple[int, int]] | NDArray[Any]) -> "Digraph":
+        """Return other links among the same nodes, with what is known about both."""
+        return Digraph(self.n, edges, self.names, capacities=self.capacities, notes=self.notes)
 
     def subgraph(self, nodes: Nodes) -> "Digraph":
         """Return the graph on these nodes alone, renumbered in the order given."""
@@ -101,7 +113,9 @@ class Digraph:
         place[nodes] = np.arange(len(nodes))
         edges = place[self.edges]
         names = [self.name(int(i)) for i in nodes]
-        return Digraph(len(nodes), edges[(edges >= 0).all(axis=1)], names)
+        known = None if self.capacities is None else self.capacities.renumbered(place, len(nodes))
+        inside = edges[(edges >= 0).all(axis=1)]
+        return Digraph(len(nodes), inside, names, capacities=known, notes=self.notes)
 
     def name(self, node: int) -> str:
         """Return what a node is called in the graph's source; its number if nothing else."""

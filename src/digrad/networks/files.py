@@ -2,11 +2,13 @@
 
 The suffix says the format, in upper or lower case; ``.gz`` may follow it:
 
-- ``.graphml``: undirected edges count both ways, parallel ones once;
+- ``.graphml``: undirected edges count both ways, parallel ones once; or what ``save`` wrote;
 - ``.txt .edges .edgelist .el .tsv``: edges, a line ``sender receiver`` each, separated by
-  blanks or a comma; a third column must be a number and is ignored, as graphs have no weights;
+  blanks or a comma; a third column holds numbers, and further ones, or words, need a first line
+  ``sender receiver ...`` that names them;
 - ``.adj .adjlist``: neighbours, a line ``a b c`` for a -> b and a -> c;
-- ``.csv``: a square matrix, or edges under a first line ``sender,receiver`` or ``source,target``;
+- ``.csv``: a square matrix, or edges under a first line ``sender,receiver`` or ``source,target``,
+  which may name further columns;
 - ``.mtx .npy``: a matrix;
 - ``.npz``: what ``save`` or ``scipy.sparse.save_npz`` wrote, or arrays R and C.
 
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -31,15 +33,26 @@ from scipy.sparse import csr_array
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
 from digrad.base.files import check_bytes, text_of
+from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
-from digrad.networks.lists import adjacency_list, edge_list, graphml, named_edges
-from digrad.networks.matrices import PARTS, Content, csv_matrix, matrix_market, npy, npz
+from digrad.networks.lists import (
+    HEADERS,
+    WEIGHTS,
+    Links,
+    adjacency_list,
+    edge_list,
+    graphml,
+    named_edges,
+)
+from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import SUM_TOLERANCE, Network
 
-HEADERS = (["sender", "receiver"], ["source", "target"])
+Content: TypeAlias = Links | Network | csr_array  # what a file may hold
 
 
-def load(*paths: str | Path, undirected: bool = False) -> Digraph | Network:
+def load(
+    *paths: str | Path, undirected: bool = False, attributes: LinkAttributes | None = None
+) -> Digraph | Network:
     """Read a graph or a network from one file, or a network from matrix files R and C.
 
     One matrix of zeros and ones (its diagonal aside) is the adjacency matrix of a graph:
@@ -49,6 +62,7 @@ def load(*paths: str | Path, undirected: bool = False) -> Digraph | Network:
     Args:
         paths: One file, or two.
         undirected: Whether every link of the graph works both ways.
+        attributes: Which attributes of the links are latency, bandwidth and cost.
 
     Raises:
         FileFormatError: A file is not there, or not what its suffix says.
@@ -58,7 +72,10 @@ def load(*paths: str | Path, undirected: bool = False) -> Digraph | Network:
         raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
     found = [_read(Path(path)) for path in paths]
     with _blaming(" and ".join(map(_shown, paths))):
-        loaded = _one(found[0]) if len(found) == 1 else _pair(found)
+        if not isinstance(found[0], Links):
+            check_unnamed(attributes, "the file holds weights, not a list of links")
+        read = attributes or LinkAttributes()
+        loaded = _one(found[0], read) if len(found) == 1 else _pair(found)
         if not undirected:
             return loaded
         if isinstance(loaded, Network):
@@ -67,21 +84,55 @@ def load(*paths: str | Path, undirected: bool = False) -> Digraph | Network:
 
 
 def save(network: Network, path: str | Path) -> None:
-    """Write a network to an ``.npz`` file that ``load`` reads back bit for bit.
+    """Write a network, its names and capacities: ``load`` reads them back bit for bit.
 
-    The file is written whole or not at all, and replaces an older one.
+    The suffix is ``.npz``, or ``.graphml`` for other programs to read. The file is written whole
+    or not at all, and replaces an older one.
     """
-    path, parts = Path(path), dict[str, Any]()
+    path = Path(path)
+    with _blaming(_shown(path)):
+        check_network_suffix(path)
+        writer = _as_graphml if path.suffix.lower() == ".graphml" else _as_npz
+        write_whole(path, writer(network))
+
+
+def check_network_suffix(path: Path) -> None:
+    """Refuse a file that no network is saved to."""
+    if path.suffix.lower() not in (".npz", ".graphml"):
+        what = f"networks are saved as .npz or .graphml, not as {path.name!r}"
+        raise FileFormatError(message(what, hint="end it in .npz"))
+
+
+def _as_npz(network: Network) -> bytes:
+    parts = dict[str, Any]()
     for name, W in (("R", network.R), ("C", network.C)):
         parts |= {f"{name}_{part}": getattr(W, part) for part in PARTS}
     if network.names is not None:  # JSON, since an array of strings pads each to the longest
         parts["names"] = np.frombuffer(json.dumps(network.names).encode(), np.uint8)
-    with _blaming(_shown(path)):
-        if path.suffix.lower() != ".npz":
-            raise FileFormatError(message("networks are saved as .npz", hint="end it in .npz"))
-        content = BytesIO()
-        np.savez(content, **parts)
-        write_whole(path, content.getvalue())
+    if network.capacities is not None:
+        parts |= {name: getattr(network.capacities, name) for name in ("links", *UNITS)}
+    content = BytesIO()
+    np.savez(content, **parts)
+    return content.getvalue()
+
+
+def _as_graphml(network: Network) -> bytes:
+    import networkx as nx
+
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from((str(i), {"label": network.name(i)}) for i in range(network.n))
+    for name, W in (("R", network.R), ("C", network.C)):
+        for i, j, weight in zip(*W.nonzero(), W.data.tolist(), strict=True):
+            graph.add_edge(str(j), str(i), **{WEIGHTS[name]: weight})
+    if network.capacities is not None:
+        links = [tuple(map(str, link)) for link in network.capacities.links.tolist()]
+        for kind in UNITS:
+            for link, value in zip(links, getattr(network.capacities, kind).tolist(), strict=True):
+                if not np.isnan(value):
+                    graph.add_edge(*link, **{kind: value})
+    content = BytesIO()
+    nx.write_graphml(graph, content)
+    return content.getvalue()
 
 
 @contextmanager
@@ -101,8 +152,10 @@ def _blaming(where: str, hint: str = "") -> Iterator[None]:
         raise FileFormatError(message(f"{where}: {said}", hint=hint)) from error
 
 
-def _one(content: Content) -> Digraph | Network:
+def _one(content: Content, attributes: LinkAttributes) -> Digraph | Network:
     """Say what a single matrix means."""
+    if isinstance(content, Links):
+        return content.read(attributes)
     if not isinstance(content, csr_array):
         return content
     receivers, senders = content.nonzero()
@@ -171,11 +224,15 @@ def _csv(raw: bytes) -> Content:
     reader = csv.reader(io.StringIO(text_of(raw)))
     rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
     if rows and [cell.lower() for cell in rows[0][1][:2]] in HEADERS:
-        return named_edges((line, row[:2]) for line, row in rows[1:])
+        return named_edges(rows)
     return csv_matrix(rows)
 
 
-_LIST = (edge_list, "each line holds `sender receiver`, and perhaps a number")
+_LIST = (
+    edge_list,
+    "each line holds `sender receiver`, and perhaps a number; a first line `sender receiver "
+    "latency ...` names further columns",
+)
 _NEIGHBOURS = (adjacency_list, "each line holds a sender and its receivers")
 FORMATS = {
     ".graphml": (graphml, "a GraphML file holds one graph; was it written completely?"),

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import zipfile
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,12 @@ from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message
 from digrad.base.files import check_bytes, text_of
-from digrad.networks.digraph import Digraph, Nodes
+from digrad.networks.capacities import UNITS, Capacities, Floats
+from digrad.networks.digraph import Nodes
 from digrad.networks.network import LARGEST_N, Network
 
 SYMMETRIES = ("general", "symmetric")
 PARTS = ("data", "indices", "indptr")  # of a sparse matrix
-
-Floats: TypeAlias = NDArray[np.float64]
-Content: TypeAlias = Digraph | Network | csr_array  # what a file of a network may hold
 
 
 def matrix_market(raw: bytes) -> csr_array:
@@ -82,7 +80,7 @@ def csv_matrix(rows: list[tuple[int, list[str]]]) -> csr_array:
     return _dense(np.array([_floats(line, row) for line, row in rows]))
 
 
-def npz(raw: bytes) -> Content:
+def npz(raw: bytes) -> Network | csr_array:
     """Read an ``.npz`` file: a network, or a sparse matrix."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         check_bytes(sum(member.file_size for member in archive.infolist()))
@@ -112,7 +110,22 @@ def _saved(parts: dict[str, NDArray[Any]], names: list[str] | None) -> Network:
         _sparse("csr", 2 * (len(part["indptr"]) - 1,), part)
         for part in ({key: parts[f"{name}_{key}"] for key in PARTS} for name in "RC")
     )
-    return Network(R, C, names)
+    return Network(R, C, names, capacities=_capacities(parts, R.shape[0]))
+
+
+def _capacities(parts: dict[str, NDArray[Any]], n: int) -> Capacities | None:
+    if "links" not in parts:
+        return None
+    links, values = parts["links"], {kind: _real(parts[kind]) for kind in UNITS}
+    fits = links.dtype.kind in "iu" and links.ndim == 2 and links.shape[1] == 2
+    if not fits or any(v.shape != (len(links),) for v in values.values()):
+        raise FileFormatError("the capacities do not fit the links")
+    if links.size and not 0 <= links.min() <= links.max() < n:
+        raise FileFormatError(f"the capacities name a node out of range, n = {n}")
+    for kind, numbers in values.items():
+        if (numbers < 0).any() or np.isinf(numbers).any():
+            raise FileFormatError(f"a {kind} is negative or not finite")
+    return Capacities.of_links(n, links.astype(np.int64), **values)
 
 
 def _array(raw: bytes) -> NDArray[Any]:

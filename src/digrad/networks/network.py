@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import NetworkError, message
+from digrad.networks.capacities import Capacities
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.structure import period, roots, source_parts
 
@@ -37,15 +38,25 @@ class Network:
     push_roots: Nodes  # R_{C^T}: nodes that every tracker reaches
     roots: Nodes  # both
     title: str  # what tables call it; no part of what it is
+    capacities: Capacities | None  # what the links can carry, where that is known
+    notes: tuple[str, ...]  # what was left out when the network was read
 
-    def __init__(self, R: Any, C: Any, names: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        R: Any,
+        C: Any,
+        names: Iterable[str] | None = None,
+        *,
+        capacities: Capacities | None = None,
+        notes: Iterable[str] = (),
+    ) -> None:
         pull, push = _weights(R, "R"), _weights(C, "C")
         if pull.shape != push.shape:
             raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
         _check_order(pull, push)
         pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
         fields = {"R": pull, "C": push, "names": None if names is None else tuple(map(str, names))}
-        object.__setattr__(self, "title", "")
+        fields |= {"title": "", "capacities": capacities, "notes": tuple(notes)}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         if self.names is not None and len(self.names) != self.n:
@@ -77,12 +88,20 @@ class Network:
     @property
     def pull_graph(self) -> Digraph:
         """G_R: j -> i where i pulls the model of j."""
-        return support(self.R, self.names)
+        return self._graph(self.R)
 
     @property
     def push_graph(self) -> Digraph:
         """G_C: j -> i where j pushes part of its tracker to i."""
-        return support(self.C, self.names)
+        return self._graph(self.C)
+
+    def _graph(self, W: csr_array) -> Digraph:
+        edges = support(W).edges
+        return Digraph(self.n, edges, self.names, capacities=self.capacities, notes=self.notes)
+
+    def with_weights(self, R: Any, C: Any) -> "Network":
+        """Return other weights for the same nodes, with what is known about their links."""
+        return Network(R, C, self.names, capacities=self.capacities, notes=self.notes)
 
     def name(self, node: int) -> str:
         """Return what a node is called in the network's source; its number if nothing else."""
@@ -105,13 +124,15 @@ class Network:
         if not np.array_equal(np.sort(order), np.arange(self.n)):
             raise NetworkError(f"an order of {self.n} nodes names each of them once, got {order}")
         names = None if self.names is None else [self.names[i] for i in order]
-        return Network(self.R[order][:, order], self.C[order][:, order], names)
+        R, C = (W[order][:, order] for W in (self.R, self.C))
+        known = self.capacities and self.capacities.renumbered(np.argsort(order), self.n)
+        return Network(R, C, names, capacities=known, notes=self.notes)
 
 
-def support(W: csr_array, names: tuple[str, ...] | None = None) -> Digraph:
+def support(W: csr_array) -> Digraph:
     """Return the graph a matrix induces: j -> i where W[i, j] > 0  (section 1.3)."""
     receivers, senders = W.nonzero()
-    return Digraph(W.shape[0], np.stack([senders, receivers], axis=1).astype(np.int64), names)
+    return Digraph(W.shape[0], np.stack([senders, receivers], axis=1).astype(np.int64))
 
 
 def listed(net_or_graph: "Network | Digraph", nodes: Nodes, most: int = 8) -> str:

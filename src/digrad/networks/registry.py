@@ -12,9 +12,10 @@ from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
+from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
-from digrad.networks.network import LARGEST_N, Network
+from digrad.networks.network import LARGEST_N, Network, listed
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import PushGraph, weigh
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 DEFAULT_N = 16
+KIND = "topology or file"
 
 Topology = Callable[..., Digraph | Network]
 NetworkLike = Union[Network, Digraph, "nx.Graph[Any]", tuple[Any, Any]]
@@ -84,22 +86,22 @@ def build(
     push_graph: PushGraph = "same",
     largest_component: bool = False,
     undirected: bool = False,
+    attributes: LinkAttributes | None = None,
     folders: Sequence[Path] = (),
 ) -> Network:
     """Make a network from a topology's name or from a file; ``weights`` default to uniform.
 
-    With ``push_file`` the two files hold the matrices R and C. ``mine.py:hub`` is a function of
-    the user's own, from n to a graph or network; its file is sought in ``folders`` first, and run.
+    With ``push_file`` the two files hold the matrices R and C. ``attributes`` say what a file's
+    links can carry. ``mine.py:hub`` is a function of the user's own, from n to a graph or network;
+    its file is sought in ``folders`` first, and run.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    there = what not in TOPOLOGIES and os.path.exists(what)
-    own = not there and is_own(what)
-    is_file = there or (not own and what not in TOPOLOGIES and Path(what).suffix != "")
-    if is_file:
+    if is_file(what):
         _refuse_for_files(n, params, seed)
-        made = load(what, *([push_file] if push_file else []), undirected=undirected)
+        files = [what, push_file] if push_file else [what]
+        made = load(*files, undirected=undirected, attributes=attributes)
     elif push_file is not None:
         raise ParameterError(
             message(f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}")
@@ -108,7 +110,8 @@ def build(
         hint = "take undirected-ring, or another two-way topology"
         raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
     else:
-        make = load_object(what, folders) if own else lookup(TOPOLOGIES, what, "topology or file")
+        check_unnamed(attributes, f"{what!r} is a topology")
+        make = load_object(what, folders) if is_own(what) else lookup(TOPOLOGIES, what, KIND)
         made = _topology(make, what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Network):
         if largest_component:
@@ -158,6 +161,13 @@ def as_graph(network: NetworkLike) -> Digraph:
             message("the network has two graphs and weights of its own", hint=hint)
         )
     return net.pull_graph
+
+
+def is_file(what: str) -> bool:
+    """Whether a word names a file rather than a topology, or a function of the user's own."""
+    if what in TOPOLOGIES:
+        return False
+    return os.path.exists(what) or (Path(what).suffix != "" and not is_own(what))
 
 
 def takes_seed(topology: Topology) -> bool:
@@ -234,5 +244,14 @@ def _graphs(made: Digraph | Network) -> tuple[Digraph, Digraph]:
 
 
 def largest_part(graph: Digraph) -> Digraph:
-    """Return the largest strongly connected part of a graph."""
-    return graph.subgraph(np.sort(strong_parts(graph.adjacency())[0]))
+    """Return the largest strongly connected part of a graph, with a note of what was dropped."""
+    kept = np.sort(strong_parts(graph.adjacency())[0])
+    dropped = np.setdiff1d(np.arange(graph.n), kept)
+    if not len(dropped):
+        return graph
+    part = graph.subgraph(kept)
+    note = (
+        f"--largest-component dropped {len(dropped)} of {graph.n} nodes: {listed(graph, dropped)}"
+    )
+    notes = [*part.notes, note]
+    return Digraph(part.n, part.edges, part.names, capacities=part.capacities, notes=notes)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import spsolve
 
-from digrad.base.errors import NetworkError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts
@@ -23,24 +23,30 @@ PushGraph = Literal["same", "reverse"]
 MOST_FILLED = 1e8  # entries of a sparse system that a desktop's memory holds
 
 
-def average_in(graph: Digraph) -> csr_array:
+def average_in(graph: Digraph, self_weight: float = 1.0) -> csr_array:
     """R[i, j] = 1/(1 + in-degree of i) on the links into i and on the diagonal  (section 5)."""
-    return _scaled(graph, rows=1.0 / (1 + graph.in_degrees))
+    rows = 1.0 / (self_weight + graph.in_degrees.astype(np.float64))
+    return _scaled(graph, rows=rows, self_weight=self_weight)
 
 
-def average_out(graph: Digraph) -> csr_array:
+def average_out(graph: Digraph, self_weight: float = 1.0) -> csr_array:
     """C[i, j] = 1/(1 + out-degree of j) on the links out of j and on the diagonal  (section 5)."""
-    return _scaled(graph, columns=1.0 / (1 + graph.out_degrees))
+    columns = 1.0 / (self_weight + graph.out_degrees.astype(np.float64))
+    return _scaled(graph, columns=columns, self_weight=self_weight)
 
 
-def uniform(pull: Digraph, push: Digraph) -> Pair:
+def uniform(pull: Digraph, push: Digraph, self_weight: float = 1.0) -> Pair:
     """Average over the in-neighbours, split evenly over the out-neighbours: the paper's weights.
+
+    ``self_weight`` is how many neighbours a node's own share counts as: k/(k + degree).
 
     >>> R, C = uniform(Digraph(2, [(0, 1)]), Digraph(2, [(0, 1)]))
     >>> R.toarray().tolist(), C.toarray().tolist()
     ([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.0], [0.5, 1.0]])
     """
-    return average_in(pull), average_out(push)
+    if not self_weight > 0:
+        raise ParameterError(message(f"the self weight must be above 0, got {self_weight}"))
+    return average_in(pull, self_weight), average_out(push, self_weight)
 
 
 def lazy(pull: Digraph, push: Digraph) -> Pair:
@@ -101,7 +107,7 @@ def weigh(graph: Digraph, weights: str = "uniform", push_graph: PushGraph = "sam
     scheme = lookup(WEIGHTS, weights, "weights")
     turn = {"same": lambda: graph, "reverse": graph.reverse}
     R, C = scheme(graph, lookup(turn, push_graph, "push graph")())
-    return Network(R, C, graph.names)
+    return Network(R, C, graph.names, capacities=graph.capacities, notes=graph.notes)
 
 
 def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
@@ -194,8 +200,9 @@ def _scaled(
     graph: Digraph,
     rows: NDArray[np.float64] | None = None,
     columns: NDArray[np.float64] | None = None,
+    self_weight: float = 1.0,
 ) -> csr_array:
     ones = np.ones(graph.n)
     left, right = diags_array(ones if rows is None else rows), ones if columns is None else columns
-    support = graph.adjacency() + eye_array(graph.n, format="csr")
+    support = graph.adjacency() + self_weight * eye_array(graph.n, format="csr")
     return csr_array(left @ support @ diags_array(right))

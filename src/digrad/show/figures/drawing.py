@@ -25,6 +25,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.show.figures.arrows import WIDTH, Look, arrows, look_of
 from digrad.show.figures.layouts import LAYOUTS, Floats
+from digrad.show.figures.names import key_lines, labels
 
 MOST_EDGES = 20_000
 ROOT, PLAIN, INK, PALE = "#0072B2", "#FFFFFF", "#333333", "#8C8C8C"
@@ -44,8 +45,8 @@ def draw_network(
 ) -> Figure:
     """Draw who sends to whom: an arrow per link, a circle per node with area ∝ π_R.
 
-    Common roots are filled. One panel is enough when the push graph is the pull graph or
-    its reverse. ``layout`` is one of ``LAYOUTS``.
+    Common roots are filled; names too long for a circle are in the key. One panel is enough
+    when the push graph is the pull graph or its reverse. ``layout`` is one of ``LAYOUTS``.
     """
     pi = _checked_weights(network, pi_R)
     pull, push = network.pull_graph, network.push_graph
@@ -59,12 +60,13 @@ def draw_network(
     if crowded:
         notes.append(f"links not drawn: there are more than {MOST_EDGES}")
     notes.append(_area_note(pi, look))
-    figure = _empty(look, title, list(panels), key=16.0 + 9 * len(notes))
+    names = key_lines(network, 72 * len(panels))
+    figure = _empty(look, title, list(panels), key=16.0 + 9 * len(notes + names))
     for axes, graph in zip(figure.axes, panels.values(), strict=True):
         if not crowded:
             _draw_arrows(axes, graph, look)
         _draw_nodes(axes, network, look)
-    _draw_key(figure, network, notes)
+    _draw_key(figure, network, notes, names)
     return figure
 
 
@@ -120,16 +122,16 @@ def _draw_nodes(axes: Axes, network: Network, look: Look) -> None:
     axes.add_collection(nodes, autolim=False)
     if not look.labelled:
         return
-    short = all(len(network.name(i)) <= 3 for i in range(network.n))
+    texts = labels(network)
     for i, (x, y) in enumerate(look.xy):
-        text = network.name(i) if short else str(i)
+        text = texts[i]
         size = min(9.0, max(6.0, 0.8 * look.radii[i])) * (1 if len(text) < 3 else 0.8)
         ink = "white" if fill[i] == ROOT else "black"
         label = axes.text(x, y, text, size=size, color=ink, zorder=3, parse_math=False)
         label.set(ha="center", va="center_baseline")
 
 
-def _draw_key(figure: Figure, network: Network, notes: list[str]) -> None:
+def _draw_key(figure: Figure, network: Network, notes: list[str], names: list[str]) -> None:
     kinds = {"common root": ROOT, "not a root": PLAIN}
     if len(network.roots) == network.n:
         kinds = {"common root (every node)": ROOT}
@@ -141,7 +143,7 @@ def _draw_key(figure: Figure, network: Network, notes: list[str]) -> None:
     figure.legend(
         handles=dots,
         loc="lower center",
-        bbox_to_anchor=(0.5, (9 * len(notes) + 4) * point),
+        bbox_to_anchor=(0.5, (9 * len(notes + names) + 4) * point),
         ncols=2,
         frameon=False,
         fontsize=7,
@@ -149,8 +151,10 @@ def _draw_key(figure: Figure, network: Network, notes: list[str]) -> None:
         borderpad=0,
         borderaxespad=0,
     )
-    for k, note in enumerate(reversed(notes)):
-        figure.text(0.5, (9 * k + 4) * point, note, size=7, color=INK, ha="center")
+    for k, note in enumerate(reversed(notes + names)):
+        size = 7 if k >= len(names) else 6
+        text = figure.text(0.5, (9 * k + 4) * point, note, size=size, color=INK, ha="center")
+        text.set_parse_math(k >= len(names))  # a name is no formula
 
 
 def _area_note(pi: Floats, look: Look) -> str:

@@ -10,6 +10,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.show.figures.arrows import Look, arrows, look_of
 from digrad.show.figures.layouts import LAYOUTS, Floats
+from digrad.show.figures.names import key, labels
 
 MOST_NODES = 2_000
 MOST_LINKS = 20_000
@@ -39,6 +40,8 @@ def draw(analysis: Analysis) -> str:
         notes.append(f"links not drawn: there are more than {MOST_LINKS:,}")
     elif most <= EXPLAINED:
         notes.append("width of a line: its weight")
+    if names := key(net):
+        notes.append(f"nodes: {', '.join(names)}")
     drawn = "".join(_panel(name, analysis, graph, look) for name, graph in panels.items())
     return f"<figure>{drawn}<figcaption>{_key(net)}{escape('; '.join(notes))}</figcaption></figure>"
 
@@ -114,13 +117,12 @@ def _tell(net: Network, j: int, i: int, of_push: bool) -> str:
 
 def _nodes(analysis: Analysis, look: Look) -> str:
     net, pi, roots = analysis.network, analysis.vectors, set(analysis.network.roots.tolist())
-    short = all(len(net.name(i)) <= 3 for i in range(net.n))
-    parts = []
+    parts, texts = [], labels(net)
     for i, ((x, y), radius) in enumerate(zip(look.xy, look.radii, strict=True)):
         kind = "root" if i in roots else "plain"
         tell = f"node {net.name(i)}{', common root' * (kind == 'root')}"
         tell += f": π_R = {pi.pi_R[i]:.4g}, π_C = {pi.pi_C[i]:.4g}"
-        text = net.name(i) if short else str(i)
+        text = texts[i]
         size = min(9.0, max(6.0, 0.8 * radius)) * (1 if len(text) < 3 else 0.8)
         label = f'<text x="{x:.1f}" y="{-y:.1f}" font-size="{size:.1f}">{escape(text)}</text>'
         parts.append(

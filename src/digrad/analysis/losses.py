@@ -1,0 +1,156 @@
+"""What one loss does: which node or link the others cannot do without, and who goes on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
+
+from digrad.base.errors import ParameterError, message
+from digrad.networks import Network
+from digrad.networks.digraph import Nodes
+from digrad.networks.network import listed
+from digrad.networks.structure import roots
+
+MOST = 20_000  # nodes and links that are taken away, one after the other
+SHOWN = 20  # losses listed in a report
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A node or link whose loss cuts others off, and what remains without it."""
+
+    node: int | None
+    link: tuple[int, int] | None
+    remains: Nodes  # the most nodes that still have a common root among themselves
+    cut_off: Nodes  # the others, the lost node not counted
+
+    def name(self, net: Network) -> str:
+        """Say what was lost."""
+        if self.link is None:
+            return f"node {net.name(self.node or 0)}"
+        j, i = self.link
+        return f"link {net.name(j)} -> {net.name(i)}"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """All single points of failure of a network."""
+
+    network: Network
+    nodes: list[Loss]
+    links: list[Loss]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them ready for JSON, by names."""
+        net = self.network
+        told = {"nodes": self.nodes, "links": self.links}
+        return {
+            kind: [
+                {
+                    "lost": loss.name(net),
+                    "remain": len(loss.remains),
+                    "cut_off": [net.name(int(i)) for i in loss.cut_off],
+                }
+                for loss in found
+            ]
+            for kind, found in told.items()
+        }
+
+
+def losses(network: Network) -> Losses:
+    """Take away every node and every link in turn, from the pull and the push graph alike.
+
+    >>> from digrad.networks import build
+    >>> [loss.node for loss in losses(build("star", 4)).nodes]
+    [0]
+    """
+    links = np.unique(np.vstack([network.pull_graph.edges, network.push_graph.edges]), axis=0)
+    if network.n + len(links) > MOST:
+        what = f"{network.n:,} nodes and {len(links):,} links are too many to lose in turn"
+        raise ParameterError(message(what, hint=f"--losses takes up to {MOST:,} of them together"))
+    everybody = np.arange(network.n)
+    nodes = [
+        Loss(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
+        for i, remains in _without_nodes(network)
+    ]
+    cut = [
+        Loss(None, link, remains, np.setdiff1d(everybody, remains))
+        for link, remains in _without_links(network, links)
+    ]
+    return Losses(network, nodes, cut)
+
+
+def _without_nodes(net: Network) -> Iterator[tuple[int, Nodes]]:
+    for i in range(net.n if net.n > 1 else 0):
+        rest = np.delete(np.arange(net.n), i)
+        R, C = (W[rest][:, rest] for W in (net.R, net.C))
+        if not _whole(R, C):
+            yield i, rest[_going_on(R, C)]
+
+
+def _without_links(net: Network, links: Nodes) -> Iterator[tuple[tuple[int, int], Nodes]]:
+    for j, i in links.tolist():
+        R, C = (_cut(W, i, j) for W in (net.R, net.C))
+        if not _whole(R, C):
+            yield (j, i), _going_on(R, C)
+
+
+def _cut(W: csr_array, i: int, j: int) -> csr_array:
+    entries = W.tocoo()
+    row, column = entries.coords
+    kept = (row != i) | (column != j)
+    return csr_array((entries.data[kept], (row[kept], column[kept])), shape=W.shape)
+
+
+def _whole(R: csr_array, C: csr_array) -> bool:
+    """Whether all nodes still have a common root (Assumption 2.1)."""
+    return len(np.intersect1d(roots(R), roots(csr_array(C.T)))) > 0
+
+
+def _going_on(R: csr_array, C: csr_array) -> Nodes:
+    """Return the most nodes among which one reaches all, and all reach it."""
+    best = np.zeros(0, dtype=np.int64)
+    for root in range(R.shape[0]):
+        part = _around(R, C, root)
+        if len(part) > len(best):
+            best = part
+        if 2 * len(best) > R.shape[0]:  # no other part can be larger
+            break
+    return best
+
+
+def _around(R: csr_array, C: csr_array, root: int) -> Nodes:
+    """Return the nodes that a root reaches by pull links and that reach it by push links."""
+    part, inside = np.arange(R.shape[0]), root
+    while True:
+        down, up = csr_array(R[part][:, part].T), csr_array(C[part][:, part])
+        reached = [breadth_first_order(W, inside, return_predecessors=False) for W in (down, up)]
+        kept = np.intersect1d(*reached)
+        if len(kept) == len(part):
+            return part
+        inside = int(np.searchsorted(kept, inside))
+        part = part[kept]
+
+
+def report(found: Losses) -> RenderableType:
+    """Lay out the single points of failure."""
+    net, every = found.network, [*found.nodes, *found.links]
+    head = Text("\nLosses", style="bold")
+    if not every:
+        told = "none: without any one node or link, all others still have a common root"
+        return Group(head, Text(f"  single points of failure: {told}"))
+    counts = f"{len(found.nodes)} of {net.n} nodes, {len(found.links)} links"
+    table = Table(box=None, padding=(0, 2), show_edge=False, header_style="dim")
+    for name in ("without", "go on", "cut off"):
+        table.add_column(name, justify="right" if name == "go on" else "left")
+    for loss in sorted(every, key=lambda loss: len(loss.remains))[:SHOWN]:
+        others = listed(net, loss.cut_off)
+        table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
+    more = [Text(f"  and {len(every) - SHOWN} more")] if len(every) > SHOWN else []
+    return Group(head, Text(f"  single points of failure: {counts}"), table, *more)

@@ -103,27 +103,24 @@ class Channel:
     def receive(self, seconds: float) -> Received:
         """Wait for a message."""
         end = time.monotonic() + seconds
-        self._fetch()
-        while not self._queue:
+        while not self._queue and not self._fetch():
             if self._ended:
                 raise ConnectionResetError("the connection was closed")
             _await([self], None, end)
-            self._fetch()
         return self._queue.popleft()
 
     def arrived(self) -> Iterator[Received]:
         """Go through the messages that are there, without waiting."""
-        self._fetch()
-        while self._queue:
+        while self._queue or self._fetch():
             yield self._queue.popleft()
 
-    def _fetch(self) -> None:
-        """Take in all that has come."""
+    def _fetch(self) -> bool:
+        """Take in the next message, if one is there."""
         while not self._ended:
             try:
                 text, handles, _, _ = socket.recv_fds(self._socket, LONGEST, 1)
             except BlockingIOError:
-                return
+                return False
             except ConnectionResetError:
                 # The peer closed with messages of ours unread. That is told once and ahead of
                 # what it still sent, which can be read after.
@@ -132,8 +129,9 @@ class Channel:
                 text = b""
             if text:
                 self._queue.append((text, handles[0] if handles else None))
-            else:
-                self._ended = True
+                return True
+            self._ended = True
+        return False
 
     def send(
         self, text: bytes, handle: int | None, seconds: float, every: Iterable["Channel"]
@@ -147,7 +145,8 @@ class Channel:
         end, every = time.monotonic() + seconds, list(every)
         while True:
             for channel in _await([c for c in every if not c._ended], self, end):
-                channel._fetch()
+                while channel._fetch():
+                    pass
             with suppress(BlockingIOError):
                 return self._send(text, handle)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from digrad.engines.transports.transport import LinkError, Transport
+from digrad.engines.transports.transport import Batch, LinkError, Transport
 
 
 def rows_of(rank: int, size: int, salt: int = 0) -> torch.Tensor:
@@ -19,68 +19,63 @@ def talk(mine: Transport, rank: int, other: int) -> None:
     room_is_what_is_sent(mine, rank, other)
 
 
+class Swap:
+    """Rows for the other end, and those that come from it."""
+
+    def __init__(
+        self,
+        mine: Transport,
+        other: int,
+        sent: torch.Tensor,
+        tag: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        early: bool = False,
+    ) -> None:
+        batch = Batch([((other,), sent)], [(other, tuple(sent.shape))], dtype, tag, early)
+        self._sending, (self._receiving,) = mine.post(batch)
+
+    def brings(self, expected: torch.Tensor) -> None:
+        """End it, and see what came."""
+        got = self._receiving.wait()
+        assert got.dtype == expected.dtype
+        assert torch.equal(got, expected)
+        self._receiving.release()
+        for each in self._sending:
+            each.wait()
+
+
 def sizes_come_through(mine: Transport, rank: int, other: int) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         for size in (1, 300, 70_000):
-            sent = rows_of(rank, size)
-            sending, (receiving,) = mine.post(
-                [((other,), sent)], [(other, (2, 1, size))], dtype, size
-            )
-            got = receiving.wait()
-            assert got.dtype == dtype
-            assert torch.equal(got, rows_of(other, size).to(dtype))
-            receiving.release()
-            for each in sending:
-                each.wait()
+            swap = Swap(mine, other, rows_of(rank, size), size, dtype=dtype)
+            swap.brings(rows_of(other, size).to(dtype))
 
 
 def tags_overtake(mine: Transport, rank: int, other: int) -> None:
     """What left early is there when it is asked for, after what left later."""
-    posted = [
-        mine.post(
-            [((other,), rows_of(rank, 400, tag))],
-            [(other, (2, 1, 400))],
-            torch.float32,
-            tag,
-            early=tag < 16,
-        )
-        for tag in (14, 15, 16)
-    ]
-    for tag, (sending, (receiving,)) in reversed(list(zip((14, 15, 16), posted, strict=True))):
-        assert torch.equal(receiving.wait(), rows_of(other, 400, tag))
-        receiving.release()
-        for each in sending:
-            each.wait()
+    tags = (14, 15, 16)
+    swaps = [Swap(mine, other, rows_of(rank, 400, tag), tag, early=tag < 16) for tag in tags]
+    for tag, swap in reversed(list(zip(tags, swaps, strict=True))):
+        swap.brings(rows_of(other, 400, tag))
 
 
 def one_tag_keeps_its_order(mine: Transport, rank: int, other: int) -> None:
-    posted = [
-        mine.post([((other,), rows_of(rank, 400, k))], [(other, (2, 1, 400))], torch.float32, 20)
-        for k in range(2)
-    ]
-    for k, (sending, (receiving,)) in enumerate(posted):
-        assert torch.equal(receiving.wait(), rows_of(other, 400, k))
-        receiving.release()
-        for each in sending:
-            each.wait()
+    swaps = [Swap(mine, other, rows_of(rank, 400, k), 20) for k in range(2)]
+    for k, swap in enumerate(swaps):
+        swap.brings(rows_of(other, 400, k))
 
 
 def room_is_what_is_sent(mine: Transport, rank: int, other: int) -> None:
     for k in range(8):
-        room = mine.room((2, 1, 5000), torch.float32)
-        sent = rows_of(rank, 5000, k) if room is None else room.copy_(rows_of(rank, 5000, k))
-        sending, (receiving,) = mine.post(
-            [((other,), sent)], [(other, (2, 1, 5000))], torch.float32, 30
-        )
-        assert torch.equal(receiving.wait(), rows_of(other, 5000, k))
-        receiving.release()
-        for each in sending:
-            each.wait()
+        room, rows = mine.room((2, 1, 5000), torch.float32), rows_of(rank, 5000, k)
+        swap = Swap(mine, other, rows if room is None else room.copy_(rows), 30)
+        swap.brings(rows_of(other, 5000, k))
 
 
 def waits_in_vain(mine: Transport, other: int) -> None:
     """Nobody sends; the transport has a timeout of a fraction of a second."""
-    _, (receiving,) = mine.post([], [(other, (1, 3))], torch.float32, 40)
+    _, (receiving,) = mine.post(Batch([], [(other, (1, 3))], torch.float32, 40))
     with pytest.raises(LinkError) as caught:
         receiving.wait()
     assert (caught.value.peers, caught.value.timed_out) == ((other,), True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from digrad.engines.processes import exchange
 from digrad.engines.processes.exchange import Exchange, Mixing, averaging
 from digrad.engines.processes.routes import bounds_of, route
+from digrad.engines.transports.transport import Batch
 from digrad.networks import build
 
 FLOAT = torch.float64
@@ -38,9 +39,8 @@ class Loop:
         self.sizes: list[int] = []
         self.posts: list[int] = []  # by post: messages waited for before it
 
-    def post(
-        self, outgoing: Any, incoming: Any, dtype: torch.dtype, tag: int, *, early: bool
-    ) -> Any:
+    def post(self, batch: Batch) -> Any:
+        outgoing, incoming, dtype, _, _ = batch
         self.posts.append(self._log.count("wait"))
         for _, rows in outgoing:
             self.sizes.append(rows.numel() * dtype.itemsize)

@@ -19,10 +19,38 @@ from digrad.engines.transports.arena import (
     make_arena,
     open_arena,
 )
-from digrad.engines.transports.buffers import Pool, rounded
+from digrad.engines.transports.buffers import RECYCLED, Pool, Results, rounded
 from digrad.engines.transports.channel import Channel, Listener, available, connect
 
 linux = pytest.mark.skipif(not available(), reason="no anonymous shared memory")
+
+
+def test_results_are_used_again_when_nobody_holds_them() -> None:
+    results, like = Results(), torch.empty(1, RECYCLED)
+    first = results.take(like)
+    where, part = first.data_ptr(), first[:, 5:9]
+    second = results.take(like)
+    assert second.data_ptr() != where
+    del first
+    third = results.take(like)
+    assert third.data_ptr() != where  # a view still holds it
+    del part
+    assert results.take(like).data_ptr() == where
+    assert len({second.data_ptr(), third.data_ptr(), where}) == 3
+
+
+def test_results_have_the_shape_asked_for() -> None:
+    results = Results()
+    for like in (torch.empty(2, 3, RECYCLED // 8).double(), torch.empty(4, 2).mT):
+        got = results.take(like)
+        assert (got.shape, got.dtype, got.is_contiguous()) == (like.shape, like.dtype, True)
+
+
+def test_idle_results_do_not_pile_up() -> None:
+    results = Results()
+    for k in range(40):
+        results.take(torch.empty(1, RECYCLED + k))
+    assert len(results._idle) <= 4
 
 
 def test_pool_lends_and_takes_back() -> None:

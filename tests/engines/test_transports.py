@@ -11,7 +11,7 @@ import torch
 from digrad.engines.transports.channel import Channel, available
 from digrad.engines.transports.shared_memory import VIEWS, SharedMemory
 from digrad.engines.transports.split import Split
-from digrad.engines.transports.transport import LinkError, Transport
+from digrad.engines.transports.transport import Batch, LinkError, Transport
 from engines import ranks
 from engines.conformance import rows_of, talk, waits_in_vain
 
@@ -69,14 +69,15 @@ def test_split_sends_each_rank_its_way_and_keeps_the_order(make: Callable[..., P
     (mine_near, near), (mine_far, far) = make(0, 1), make(0, 2)
     split: Transport = Split(mine_near, {1}, mine_far)
     for rank, end in ((1, near), (2, far)):
-        end.post([((0,), rows_of(rank, 900))], [], torch.float32, 3)
+        end.post(Batch([((0,), rows_of(rank, 900))], [], torch.float32, 3))
     sent = rows_of(0, 900)
-    _, receiving = split.post([((1, 2), sent)], [(2, (2, 1, 900)), (1, (2, 1, 900))], sent.dtype, 3)
+    expected = [(2, (2, 1, 900)), (1, (2, 1, 900))]
+    _, receiving = split.post(Batch([((1, 2), sent)], expected, torch.float32, 3))
     for rank, each in zip((2, 1), receiving, strict=True):
         assert torch.equal(each.wait(), rows_of(rank, 900))
         each.release()
     for end in (near, far):
-        _, (each,) = end.post([], [(0, (2, 1, 900))], sent.dtype, 3)
+        _, (each,) = end.post(Batch([], [(0, (2, 1, 900))], torch.float32, 3))
         assert torch.equal(each.wait(), sent)
     assert split.room((1, 9000), torch.float32) is None
 
@@ -93,18 +94,18 @@ def test_waiting_in_vain(make: Callable[..., Pair]) -> None:
 @linux
 def test_who_is_gone_is_noticed_at_once(make: Callable[..., Pair]) -> None:
     left, right = make(timeout=30)
-    right.post([((0,), rows_of(1, 700))], [], torch.float32, 1)
+    right.post(Batch([((0,), rows_of(1, 700))], [], torch.float32, 1))
     right.close()
     right.close()
     began = time.monotonic()
-    _, (there, missing) = left.post([], [(1, (2, 1, 700))] * 2, torch.float32, 1)
+    _, (there, missing) = left.post(Batch([], [(1, (2, 1, 700))] * 2, torch.float32, 1))
     assert torch.equal(there.wait(), rows_of(1, 700))  # what it had sent still arrives
     there.release()  # which it need not know
     with pytest.raises(LinkError, match="connection lost: rank 1") as caught:
         missing.wait()
     assert (caught.value.peers, caught.value.timed_out) == ((1,), False)
     with pytest.raises(LinkError, match="connection lost"):
-        left.post([((1,), rows_of(0, 700))], [], torch.float32, 1)
+        left.post(Batch([((1,), rows_of(0, 700))], [], torch.float32, 1))
     assert time.monotonic() - began < 10
 
 

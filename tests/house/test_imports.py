@@ -62,6 +62,8 @@ WITHOUT_TORCH: dict[str, bool] = {
 }
 ALSO_FORBIDDEN: dict[str, tuple[str, ...]] = {  # beside what the rooms say
     "digrad.base.errors": ("digrad", "numpy", "scipy"),
+    "digrad.engines.transports.torch_wire": ("digrad.engines.processes",),
+    "digrad.engines.transports": ("torch.distributed", "digrad.engines.processes"),
     "digrad.algorithms.needs": (),
     "digrad.algorithms.conformance": (),  # which plays on networks
     "digrad.algorithms.trials": (),
@@ -188,6 +190,8 @@ def test_no_new_arrow(name: str) -> None:
         ("digrad.algorithms.push_sum", "from torch import distributed", True),
         ("digrad.algorithms.needs", "from digrad.networks import Network", False),
         ("digrad.algorithms.needs", "from digrad.engines.simulator import Simulator", True),
+        ("digrad.engines.transports.split", "import torch.distributed as dist", True),
+        ("digrad.engines.transports.torch_wire", "import torch.distributed as dist", False),
         ("digrad.base.errors", "from digrad.base.streams import Draws", True),
         ("digrad.base.errors", "from difflib import get_close_matches", False),
     ],

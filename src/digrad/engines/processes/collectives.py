@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from digrad.engines.transports.transport import Transport
+from digrad.engines.transports.transport import Batch, Transport
 
 AT_A_TIME = 1 << 18  # numbers that are summed at a time: bounds the buffers
 
@@ -79,7 +79,7 @@ class Collectives:
         incoming = [(peer, tuple(shape)) for peer, shape in shapes.items() if prod(shape)]
         came = {peer: own.new_empty(tuple(shape)) for peer, shape in shapes.items()}
         with naming:
-            sending, receiving = self._transport.post(outgoing, incoming, own.dtype, tag)
+            sending, receiving = self._transport.post(Batch(outgoing, incoming, own.dtype, tag))
             for (peer, _), rows in zip(incoming, receiving, strict=True):
                 came[peer].copy_(rows.wait())
                 rows.release()

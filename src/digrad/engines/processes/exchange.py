@@ -12,7 +12,7 @@ from torch import Tensor
 
 from digrad.engines.processes.routes import Packet, Route
 from digrad.engines.simulator import Weights
-from digrad.engines.transports.transport import Receiving, Sending, Transport
+from digrad.engines.transports.transport import Batch, Receiving, Sending, Transport
 
 CHUNK_BYTES = 1 << 24  # of one message: bounds the buffers; smaller ones cost more in waking up
 WINDOW = 2  # chunks whose sending need not be over when the next but one is added up
@@ -161,13 +161,11 @@ class Exchange:
             return
         part, mixing = self._columns(self.rows, self._started), self._mixing
         self._started += self._step
-        sending, receiving = self._transport.post(
-            [(peers, _rows(part, places)) for peers, places in mixing.packets],
-            [(peer, (*self._lead, count, part.shape[-1])) for peer, count in mixing.expected],
-            self._dtype,
-            self._tag,
-            early=self._early,
-        )
+        outgoing = [(peers, _rows(part, places)) for peers, places in mixing.packets]
+        width = part.shape[-1]
+        incoming = [(peer, (*self._lead, count, width)) for peer, count in mixing.expected]
+        batch = Batch(outgoing, incoming, self._dtype, self._tag, self._early)
+        sending, receiving = self._transport.post(batch)
         self._sending.append(sending)
         self._receiving.append(receiving)
 

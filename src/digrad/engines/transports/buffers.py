@@ -3,11 +3,16 @@
 from collections import defaultdict
 from functools import cache
 from math import prod
+from weakref import finalize
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 SMALLEST = 4096  # bytes of a buffer
+RECYCLED = 1 << 22  # bytes from which results are recycled here; the C library keeps smaller ones
+IDLE = 4  # results whose memory is kept though nobody holds it
 
 
 def rounded(size: int) -> int:
@@ -45,3 +50,30 @@ class Pool:
 
     def _new(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self._device, pin_memory=self._pinned)
+
+
+class Results:
+    """Tensors for results; their memory comes back when the last tensor that lies in it is gone.
+
+    PyTorch gives large tensors back to the system at once, and touching new pages takes
+    longer than adding up what is written into them.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[NDArray[np.uint8]] = []
+
+    def take(self, like: Tensor) -> Tensor:
+        """Return a contiguous tensor of the same shape, dtype and device, not filled."""
+        size = like.numel() * like.element_size()
+        if like.device.type != "cpu" or size < RECYCLED:
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
+        fitting = [k for k, memory in enumerate(self._idle) if len(memory) == size]
+        memory = self._idle.pop(fitting[-1]) if fitting else np.empty(size, dtype=np.uint8)
+        # PyTorch owns this array and lets go of it together with the tensor's storage.
+        lease = memory[:]
+        finalize(lease, self._give, memory).atexit = False
+        return torch.from_numpy(lease).view(like.dtype).view(like.shape)
+
+    def _give(self, memory: NDArray[np.uint8]) -> None:
+        self._idle.append(memory)
+        del self._idle[:-IDLE]

@@ -97,23 +97,41 @@ class Channel:
         connection.setblocking(False)
         _open.add(connection)
         self._socket = connection
-        self._queue: deque[Received] = deque()  # taken in while something else was waited for
+        self._queue: deque[Received] = deque()
         self._ended = False
 
     def receive(self, seconds: float) -> Received:
         """Wait for a message."""
-        found, end = self._next(), time.monotonic() + seconds
-        while found is None:
+        end = time.monotonic() + seconds
+        while not self._queue and not self._fetch():
             if self._ended:
                 raise ConnectionResetError("the connection was closed")
             _await([self], None, end)
-            found = self._next()
-        return found
+        return self._queue.popleft()
 
     def arrived(self) -> Iterator[Received]:
         """Go through the messages that are there, without waiting."""
-        while (found := self._next()) is not None:
-            yield found
+        while self._queue or self._fetch():
+            yield self._queue.popleft()
+
+    def _fetch(self) -> bool:
+        """Take in the next message, if one is there."""
+        while not self._ended:
+            try:
+                text, handles, _, _ = socket.recv_fds(self._socket, LONGEST, 1)
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                # The peer closed with messages of ours unread. That is told once and ahead of
+                # what it still sent, which can be read after.
+                continue
+            except OSError:
+                text = b""
+            if text:
+                self._queue.append((text, handles[0] if handles else None))
+                return True
+            self._ended = True
+        return False
 
     def send(
         self, text: bytes, handle: int | None, seconds: float, every: Iterable["Channel"]
@@ -127,7 +145,8 @@ class Channel:
         end, every = time.monotonic() + seconds, list(every)
         while True:
             for channel in _await([c for c in every if not c._ended], self, end):
-                channel._take_in()
+                while channel._fetch():
+                    pass
             with suppress(BlockingIOError):
                 return self._send(text, handle)
 
@@ -136,31 +155,6 @@ class Channel:
             self._socket.send(text, socket.MSG_NOSIGNAL)
         else:
             socket.send_fds(self._socket, [text], [handle], socket.MSG_NOSIGNAL)
-
-    def _next(self) -> Received | None:
-        return self._queue.popleft() if self._queue else self._read()
-
-    def _take_in(self) -> None:
-        while (found := self._read()) is not None:
-            self._queue.append(found)
-
-    def _read(self) -> Received | None:
-        """Return the next message of the socket, if there is one."""
-        while not self._ended:
-            try:
-                text, handles, _, _ = socket.recv_fds(self._socket, LONGEST, 1)
-            except BlockingIOError:
-                return None
-            except ConnectionResetError:
-                # The peer closed with messages of ours unread. That is told once and ahead of
-                # what it still sent, which can be read after.
-                continue
-            except OSError:
-                text, handles = b"", []
-            if text:
-                return text, (handles[0] if handles else None)
-            self._ended = True
-        return None
 
     def close(self) -> None:
         """End the connection."""

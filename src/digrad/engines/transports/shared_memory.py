@@ -6,7 +6,8 @@ their memory can be used again. Few bytes travel in the message itself.
 
 import struct
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from digrad.engines.transports.arena import Slot, Slots, open_arena
 from digrad.engines.transports.channel import Channel, Received
-from digrad.engines.transports.transport import Incoming, LinkError, Outgoing, Receiving, Sending
+from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
 INLINE = 2048  # bytes up to which rows travel in the message itself
 AT_A_TIME = 3  # slots that are not read yet, but for rows that leave early
@@ -50,49 +51,33 @@ class SharedMemory:
         self._arenas: dict[tuple[int, int], Tensor] = {}  # of others, by rank and number
         self._came: defaultdict[tuple[int, int], deque[Written]] = defaultdict(deque)  # rank, tag
         self._reserved: tuple[Slot, Tensor] | None = None  # where rows are being computed
-        self.view = lru_cache(VIEWS)(_view)  # the same few come again and again
+        self.view = lru_cache(VIEWS)(part)  # the same few come again and again
 
-    def post(
-        self,
-        outgoing: Sequence[Outgoing],
-        incoming: Sequence[Incoming],
-        dtype: torch.dtype,
-        tag: int,
-        *,
-        early: bool = False,
-    ) -> tuple[list[Sending], list[Receiving]]:
+    def post(self, batch: Batch) -> tuple[list[Sending], list[Receiving]]:
         """Write rows for others, which need not be waited for; prepare to read those of others."""
-        for peers, rows in outgoing:
-            size = rows.numel() * dtype.itemsize
-            if size <= INLINE and not early:
-                self._enclose(peers, rows, dtype, tag)
+        for peers, rows in batch.outgoing:
+            if rows.numel() * batch.dtype.itemsize <= INLINE and not batch.early:
+                self._enclose(peers, rows, batch)
             else:
-                self._write(peers, rows, size, dtype, tag, early)
-        return [], [Reading(self, peer, tag, dtype, shape) for peer, shape in incoming]
+                self._write(peers, rows, batch)
+        return [], [Reading(self, batch, *each) for each in batch.incoming]
 
-    def _enclose(self, peers: tuple[int, ...], rows: Tensor, dtype: torch.dtype, tag: int) -> None:
-        flat = rows.detach().to("cpu", dtype).contiguous().view(-1).view(torch.uint8)
-        text = _WRITTEN.pack(b"w", tag, _NO_SLOT, 0, 0, len(flat)) + flat.numpy().tobytes()
+    def _enclose(self, peers: tuple[int, ...], rows: Tensor, batch: Batch) -> None:
+        flat = rows.detach().to("cpu", batch.dtype).contiguous().view(-1).view(torch.uint8)
+        text = _WRITTEN.pack(b"w", batch.tag, _NO_SLOT, 0, 0, len(flat)) + flat.numpy().tobytes()
         for peer in peers:
             self._send(peer, text)
 
-    def _write(
-        self,
-        peers: tuple[int, ...],
-        rows: Tensor,
-        size: int,
-        dtype: torch.dtype,
-        tag: int,
-        early: bool,
-    ) -> None:
+    def _write(self, peers: tuple[int, ...], rows: Tensor, batch: Batch) -> None:
+        size = rows.numel() * batch.dtype.itemsize
         if self._reserved is not None and self._reserved[1] is rows:
             slot, self._reserved = self._reserved[0], None
         else:
-            slot = self._take(size, early)
-            self.view(slot.arena.memory, slot.offset, size, dtype, tuple(rows.shape)).copy_(rows)
-        self.slots.lend(slot, peers, early=early)
+            slot = self._take(size, batch.early)
+            self._view(slot, size, batch.dtype, tuple(rows.shape)).copy_(rows)
+        self.slots.lend(slot, peers, early=batch.early)
         arena = slot.arena
-        text = _WRITTEN.pack(b"w", tag, slot.number, arena.number, slot.offset, size)
+        text = _WRITTEN.pack(b"w", batch.tag, slot.number, arena.number, slot.offset, size)
         for peer in peers:
             self._send(peer, text, None if peer in arena.known else arena.handle)
             arena.known.add(peer)
@@ -105,9 +90,11 @@ class SharedMemory:
         if self._reserved is not None:  # asked for and never used
             self.slots.give(self._reserved[0])
         slot = self._take(size, early=False)
-        rows = self.view(slot.arena.memory, slot.offset, size, dtype, shape)
-        self._reserved = slot, rows
-        return rows
+        self._reserved = slot, self._view(slot, size, dtype, shape)
+        return self._reserved[1]
+
+    def _view(self, slot: Slot, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        return self.view(slot.arena.memory, slot.offset, size, dtype, shape)
 
     def _take(self, size: int, early: bool) -> Slot:
         """Return a slot to write to; wait first if too many were not read."""
@@ -179,36 +166,30 @@ class SharedMemory:
         self._reserved = None
 
 
+@dataclass(slots=True)
 class Reading:
     """Rows that a rank of this machine writes."""
 
-    __slots__ = ("_dtype", "_peer", "_shape", "_slot", "_tag", "_through")
-
-    def __init__(
-        self,
-        through: SharedMemory,
-        peer: int,
-        tag: int,
-        dtype: torch.dtype,
-        shape: tuple[int, ...],
-    ) -> None:
-        self._through, self._peer, self._tag = through, peer, tag
-        self._dtype, self._shape, self._slot = dtype, shape, _NO_SLOT
+    through: SharedMemory
+    batch: Batch
+    peer: int
+    shape: tuple[int, ...]
+    slot: int = _NO_SLOT
 
     def wait(self) -> Tensor:
         """Wait until they are there; return them where they are."""
-        self._slot, memory, offset, size = self._through.arrived(self._peer, self._tag)
-        if self._slot == _NO_SLOT:
-            return memory.view(self._dtype).view(self._shape)
-        return self._through.view(memory, offset, size, self._dtype, self._shape)
+        self.slot, memory, offset, size = self.through.arrived(self.peer, self.batch.tag)
+        if self.slot == _NO_SLOT:
+            return memory.view(self.batch.dtype).view(self.shape)
+        return self.through.view(memory, offset, size, self.batch.dtype, self.shape)
 
     def release(self) -> None:
         """Say that they were read."""
-        if self._slot != _NO_SLOT:
-            self._through.release(self._peer, self._slot)
+        if self.slot != _NO_SLOT:
+            self.through.release(self.peer, self.slot)
 
 
-def _view(
+def part(
     memory: Tensor, offset: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> Tensor:
     """Return so many bytes from an offset on as a tensor."""

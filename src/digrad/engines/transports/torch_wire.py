@@ -13,7 +13,7 @@ from torch import Tensor
 
 from digrad.base.errors import ParameterError, message
 from digrad.engines.transports.buffers import Pool
-from digrad.engines.transports.transport import Incoming, LinkError, Outgoing, Receiving, Sending
+from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
 POLL = 0.0001  # seconds between two looks at a batch on a GPU
 Part: TypeAlias = tuple[int, Tensor]  # a rank, and the rows for it or the memory for its rows
@@ -38,21 +38,16 @@ class TorchWire:
             # NCCL makes its connections in the first call, in which all ranks must take part.
             dist.all_reduce(torch.zeros(1, device=device), group=group)
 
-    def post(
-        self,
-        outgoing: Sequence[Outgoing],
-        incoming: Sequence[Incoming],
-        dtype: torch.dtype,
-        tag: int,
-        *,
-        early: bool = False,
-    ) -> tuple[list[Sending], list[Receiving]]:
+    def post(self, batch: Batch) -> tuple[list[Sending], list[Receiving]]:
         """Start sending and receiving."""
-        buffers = [self._pool.take(shape, dtype) for _, shape in incoming]
-        receives = [(peer, rows) for (peer, _), (_, rows) in zip(incoming, buffers, strict=True)]
-        packed = [(peers, rows.to(self._place, dtype).contiguous()) for peers, rows in outgoing]
+        place, dtype = self._place, batch.dtype
+        buffers = [self._pool.take(shape, dtype) for _, shape in batch.incoming]
+        packed = [(peers, rows.to(place, dtype).contiguous()) for peers, rows in batch.outgoing]
         sends = [(peer, rows) for peers, rows in packed for peer in peers]
-        going, coming = self._start(self._group, sends, receives, tag)
+        receives = [
+            (peer, rows) for (peer, _), (_, rows) in zip(batch.incoming, buffers, strict=True)
+        ]
+        going, coming = self._start(self._group, sends, receives, batch.tag)
         return (
             [
                 Message(rows, *started, self._timeout)
@@ -118,17 +113,17 @@ def start_batch(
     calls = [(dist.isend, *each) for each in sends] + [(dist.irecv, *each) for each in receives]
     if not calls:
         return [], []
-    batch = Batch(
+    works = Works(
         dist.batch_isend_irecv(
             [dist.P2POp(call, rows, group=group, group_peer=peer) for call, peer, rows in calls]
         )
     )
-    started = tuple(sorted({peer for _, peer, _ in calls})), batch
+    started = tuple(sorted({peer for _, peer, _ in calls})), works
     return [started] * len(sends), [started] * len(receives)
 
 
 @dataclass(frozen=True)
-class Batch:
+class Works:
     """Works that were started together, waited for as one.
 
     NCCL would let the host run ahead of a batch that never ends, so a wait looks at it from the

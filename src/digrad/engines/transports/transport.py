@@ -1,7 +1,7 @@
 """What every way of carrying rows between ranks offers, and how it says that one failed."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ Outgoing: TypeAlias = tuple[tuple[int, ...], Tensor]  # ranks, and the rows for 
 Incoming: TypeAlias = tuple[int, tuple[int, ...]]  # a rank, and the shape of its rows
 
 
-class LinkError(DigradError, OSError):
+class LinkError(DigradError, RuntimeError):
     """Waiting for some ranks was in vain.
 
     A transport only says for whom; who is behind it, and what to do, others find out.
@@ -25,6 +25,21 @@ class LinkError(DigradError, OSError):
         self.peers, self.timed_out = tuple(peers), timed_out
         what = "no answer" if timed_out else "connection lost"
         super().__init__(f"{what}: rank {', '.join(map(str, self.peers))}")
+
+
+class Batch(NamedTuple):
+    """Messages that are posted together.
+
+    Args:
+        dtype: what rows travel as.
+        early: whether they may have to wait long for their readers, whom nobody waits for.
+    """
+
+    outgoing: Sequence[Outgoing]
+    incoming: Sequence[Incoming]
+    dtype: torch.dtype
+    tag: int
+    early: bool = False
 
 
 class Sending(Protocol):
@@ -50,25 +65,14 @@ class Receiving(Protocol):
 class Transport(Protocol):
     """Carries rows between this rank and others.
 
-    A call of ``post`` has its counterpart on every rank it names. Messages between two ranks that
-    have the same tag keep their order; those of different tags may overtake each other. Every
-    wait, also one within ``post`` or ``release``, ends within the transport's timeout or raises
-    ``LinkError``; rows from and to other ranks are not disturbed by that.
+    Every rank that a batch names posts its counterpart. Messages between two ranks that have the
+    same tag keep their order; those of different tags may overtake each other. Every wait, also
+    one within ``post`` or ``release``, ends within the transport's timeout, or raises
+    ``LinkError``; then the transport is of no use any more but to be closed.
     """
 
-    def post(
-        self,
-        outgoing: Sequence[Outgoing],
-        incoming: Sequence[Incoming],
-        dtype: torch.dtype,
-        tag: int,
-        *,
-        early: bool = False,
-    ) -> tuple[list[Sending], list[Receiving]]:
-        """Start sending rows, as a dtype, and receiving; the second list is in incoming's order.
-
-        Rows that leave early may have to wait long for their readers, which nobody waits for.
-        """
+    def post(self, batch: Batch) -> tuple[list[Sending], list[Receiving]]:
+        """Start sending and receiving; the second list is in the order of ``incoming``."""
         ...
 
     def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:

@@ -1,6 +1,5 @@
 """Commands about runs: init, run, plot, table."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import DigradError, ParameterError, message
-from digrad.cli.output import check_figure, show
+from digrad.base.errors import DigradError, ParameterError, message, printable
+from digrad.cli.output import check_figure, show, warn
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
@@ -148,11 +147,10 @@ def _warn_unfinished(folders: list[Path]) -> None:
             continue
         done = Trace.read(folder).finished(experiment.steps)
         if done < experiment.trials:
-            print(
+            warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
                 f"{experiment.steps:,}; values are those so far. Go on with: digrad run "
-                f"{folder / 'experiment.toml'} --out {folder} --resume",
-                file=sys.stderr,
+                f"{folder / 'experiment.toml'} --out {folder} --resume"
             )
 
 
@@ -162,7 +160,7 @@ def interruptible(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted; what is done is kept. Go on with: {command}", file=sys.stderr)
+        warn(f"interrupted; what is done is kept. Go on with: {command}")
         raise typer.Exit(130) from None
 
 
@@ -173,7 +171,7 @@ def progress_bar(experiment: Any) -> Iterator[Any]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} trial-steps{task.fields[rate]}"),
         TimeRemainingColumn(),
@@ -189,7 +187,7 @@ def progress_bar(experiment: Any) -> Iterator[Any]:
             speed = bar.tasks[0].speed
             bar.update(
                 task,
-                description=f"{job.algorithm} on {job.network}",
+                description=printable(f"{job.algorithm} on {job.network}"),
                 completed=sum(done.values()),
                 rate=f", {speed:,.0f}/s" if speed else "",
             )

@@ -14,15 +14,27 @@ from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, NetworkError, message
 from digrad.base.files import text_of
-from digrad.networks.digraph import Digraph
-from digrad.networks.network import LARGEST_N
+from digrad.base.memory import check_memory
+from digrad.networks.digraph import LARGEST_N, Digraph
 
 COMMENT = re.compile(r"[#%](?<![^\s,].)[^\n]*")
 INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # int() refuses more than 4300 digits
 
+# Bytes that these take on the way to a graph, measured from above.
+LINE_BYTES, NAMED_BYTES, WORD_BYTES, TAG_BYTES = 120, 250, 300, 900
+TEXT_COPIES = 9  # of a text, in bytes for each of its letters
+
+
+def check_reading(raw: bytes, items: int, each: int, what: str) -> None:
+    """Refuse a text whose reading would take more memory than there may be."""
+    said = f"reading {items:,} {what} in {len(raw) / 2**20:,.3g} MiB"
+    check_memory(TEXT_COPIES * len(raw) + each * items, said, error=FileFormatError)
+
 
 def edge_list(raw: bytes) -> Digraph:
     """Read lines ``sender receiver``."""
+    lines = raw.count(b"\n") + raw.count(b"\r") + 1
+    check_reading(raw, lines, LINE_BYTES, "lines")
     text = COMMENT.sub("", text_of(raw)).replace(",", " ")
     # Integers take the fast way; whatever that stumbles over, the slow way reads or explains.
     with suppress(ValueError, OverflowError, Warning), warnings.catch_warnings():
@@ -31,6 +43,7 @@ def edge_list(raw: bytes) -> Digraph:
         if numbers.shape[1] in (2, 3):
             nodes, edges = np.unique(numbers[:, :2], return_inverse=True)
             return _graph(nodes.tolist(), edges.reshape(-1, 2))
+    check_reading(raw, lines, NAMED_BYTES, "lines of names")
     return named_edges(_rows(text))
 
 
@@ -46,6 +59,7 @@ def named_edges(rows: Iterable[tuple[int, list[str]]]) -> Digraph:
 
 def adjacency_list(raw: bytes) -> Digraph:
     """Read lines ``sender receiver receiver ...``."""
+    check_reading(raw, len(raw.split()), WORD_BYTES, "words")
     labels: list[str] = []
     for _, (sender, *receivers) in _rows(COMMENT.sub("", text_of(raw)).replace(",", " ")):
         for receiver in (sender, *receivers):  # the self-loop keeps a node without edges
@@ -57,6 +71,7 @@ def graphml(raw: bytes) -> Digraph:
     """Read the one graph of a GraphML file, its nodes named by label where that is clear."""
     import networkx as nx
 
+    check_reading(raw, raw.count(b"<") + raw.count(b"="), TAG_BYTES, "tags and attributes")
     scan = expat.ParserCreate()
     scan.EntityDeclHandler = _refuse_entities
     scan.Parse(raw, True)

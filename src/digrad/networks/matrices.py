@@ -1,7 +1,6 @@
 """Matrices from files, and the networks that archives of them hold."""
 
 import io
-import json
 import math
 import re
 import zipfile
@@ -12,11 +11,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message
-from digrad.base.files import check_bytes, text_of
-from digrad.networks.digraph import Digraph, Nodes
-from digrad.networks.network import LARGEST_N, Network
+from digrad.base.files import json_of, text_of
+from digrad.base.memory import check_memory
+from digrad.networks.digraph import LARGEST_N, Digraph, Nodes
+from digrad.networks.network import Network
 
 SYMMETRIES = ("general", "symmetric")
+ENTRY_BYTES = 100  # that an entry takes on its way into a sparse matrix
 PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -25,6 +26,9 @@ Content: TypeAlias = Digraph | Network | csr_array  # what a file of a network m
 
 def matrix_market(raw: bytes) -> csr_array:
     """Read a ``.mtx`` file."""
+    lines = raw.count(b"\n") + raw.count(b"\r") + 1
+    said = f"reading {lines:,} lines of a matrix"
+    check_memory(9.0 * len(raw) + 2 * ENTRY_BYTES * lines, said, error=FileFormatError)
     # Not scipy.io.mmread: it takes 0abc for 0, and a line cut off can crash the interpreter.
     banner, _, rest = text_of(raw).partition("\n")
     mark, kind, layout, field, symmetry, *_ = [*banner.lower().split(), *[""] * 5]
@@ -85,7 +89,9 @@ def csv_matrix(rows: list[tuple[int, list[str]]]) -> csr_array:
 def npz(raw: bytes) -> Content:
     """Read an ``.npz`` file: a network, or a sparse matrix."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        check_bytes(sum(member.file_size for member in archive.infolist()))
+        claimed = sum(member.file_size for member in archive.infolist())
+        said = f"an archive that unpacks from {len(raw):,} to {claimed:,} bytes"
+        check_memory(3.0 * claimed, said, error=FileFormatError)
         parts = {
             name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()
         }
@@ -101,7 +107,7 @@ def npz(raw: bytes) -> Content:
 
 
 def _names(array: NDArray[Any]) -> list[str]:
-    names = array.tolist() if array.dtype.kind == "U" else json.loads(array.tobytes())
+    names = array.tolist() if array.dtype.kind == "U" else json_of(array.tobytes())
     if not isinstance(names, list):
         raise FileFormatError("the names of the nodes are no list")
     return names
@@ -168,7 +174,10 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 def _dense(values: NDArray[Any]) -> csr_array:
     _check_shape(values.shape)
-    return _checked(csr_array(_real(values)))
+    places = np.nonzero(values)  # not of all entries as numbers: most of them may be 0
+    count = len(places[0])
+    check_memory(ENTRY_BYTES * count, f"a matrix with {count:,} entries", error=FileFormatError)
+    return _checked(csr_array((_real(values[places]), places), shape=values.shape))
 
 
 def _real(values: NDArray[Any]) -> Floats:

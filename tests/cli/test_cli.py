@@ -237,7 +237,7 @@ WRONG = {
     "analyze grid --param rows=two": "parameter rows takes a whole number, got 'two'",
     "analyze grid --param row=2": "unknown parameter of grid 'row'\n  hint: did you mean 'rows'",
     "analyze star --param n=3": "unknown parameter of star 'n'",
-    "analyze erdos-renyi --param p=2": r"p must lie in \(0, 1\], got 2",
+    "analyze erdos-renyi --param p=2": r"p must be a finite number, above 0, at most 1, got 2",
     "analyze erdos-renyi --seed -1": "hint: pass --seed 0",
     "analyze star --seed 1": "star is not random",
     "analyze star R.csv": "'star' is a topology, so it takes no second file",

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_files import MTX, NET, SAME, A, bytes_of, graphml, put
 
-from digrad.base import files as content
+from digrad.base import memory
 from digrad.base.errors import DigradError, FileFormatError, NetworkError
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
@@ -116,9 +116,9 @@ def test_sizes_are_checked_before_memory_is_taken(
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as stream:
         stream.writestr("R.npy", bytes(50 << 20))
     with sparse.open("wb") as hole:
-        hole.truncate(content.LARGEST_FILE + 1)
+        hole.truncate(4 << 30)
     packed = put(tmp_path, "bomb.txt.gz", gzip.compress(bytes(50 << 20), 1))
-    monkeypatch.setattr(content, "LARGEST_FILE", 1 << 20)
+    monkeypatch.setattr(memory, "CEILING", 40 << 20)
     tracemalloc.start()
     for path in (archive, sparse, packed):
         with pytest.raises(FileFormatError, match="GiB"):

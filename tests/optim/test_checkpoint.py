@@ -16,7 +16,7 @@ from digrad.base.errors import DigradError, FileFormatError, ParameterError
 from digrad.networks import exponential
 from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
 from digrad.optim.json_values import decode, encode
-from digrad.optim.tensor_files import KINDS, read_tensors, write_tensors
+from digrad.optim.tensor_files import KINDS, _tensor, read_tensors, write_tensors
 from engines import ranks
 from optim.test_state import make
 from optim.training import FORMS, Parts, expected, models, network_of, rows, train
@@ -190,12 +190,20 @@ def test_the_format_is_safetensors(tmp_path: Path) -> None:
 
 
 def test_tensors_that_lie_about_their_place(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "a", {"x": [torch.zeros(2)]}, {})
+    write_tensors(tmp_path / "a", {"x": [torch.zeros(2)]}, {"note": '"crc32": "????????"'})
+    assert read_tensors(tmp_path / "a")[1] == {"note": '"crc32": "????????"'}
     raw = (tmp_path / "a").read_bytes()
     for old, new in ((b"[0, 8]", b"[0, 9]"), (b"[0, 8]", b"[4,12]"), (b"[2]", b"[9]")):
+        assert old in raw
         (tmp_path / "b").write_bytes(raw.replace(old, new))
-        with pytest.raises(FileFormatError, match="x lies outside the file"):
+        with pytest.raises(FileFormatError, match="its checksum is wrong"):
             read_tensors(tmp_path / "b")
+    for count, place in ((2, [0, 9]), (2, [4, 12]), (9, [0, 8]), (True, [0, 4]), (2, [0.0, 8.0])):
+        entry = {"dtype": "F32", "shape": [count], "data_offsets": place}
+        with pytest.raises(
+            FileFormatError, match=r"x lies outside the file|place of x is no number"
+        ):
+            _tensor("x", entry, bytearray(8))
 
 
 def test_values_come_back_as_they_were() -> None:

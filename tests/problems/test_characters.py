@@ -79,10 +79,10 @@ def test_dropout_draws_only_where_there_is_some(path: str) -> None:
     [
         ({"nodes": 62}, r"540 characters, 67 stretches of 8\n  hint: 62 nodes need one each, and"),
         ({"length": 600}, "0 stretches of 600"),
-        ({"length": 0}, "length must be 1 or more, got 0"),
-        ({"length": -3}, "length must be 1 or more, got -3"),
+        ({"length": 0}, "length must be a whole number from 1 on, got 0"),
+        ({"length": -3}, "length must be a whole number from 1 on, got -3"),
         ({"width": 9}, "multiple of heads, got width = 9 and heads = 2"),
-        ({"heads": 0}, "heads = 0"),
+        ({"heads": 0}, "heads must be a whole number from 1 on, got 0"),
         ({"dropout": -0.1}, "dropout must be between 0 and 1, got -0.1"),
         ({"batch": 0}, "batch must be"),
         ({"path": "nowhere.txt"}, "nowhere.txt: no such file"),

@@ -119,10 +119,10 @@ def test_the_environment_says_where(mnist: str, monkeypatch: pytest.MonkeyPatch)
         ({"model": "cnm"}, r"unknown model 'cnm'\n  hint: did you mean 'cnn'"),
         ({"split": "by-labels"}, r"'by-labels'\n  hint: did you mean 'by-label'"),
         ({"data": "digits"}, r"digits are 8 x 8 pixels\n  hint: model = \"mlp\" takes any size"),
-        ({"samples": -1}, "samples must be 0 or more, got -1"),
-        ({"test_samples": -2}, "samples must be 0 or more, got -2"),
+        ({"samples": -1}, "samples must be a whole number from 0 on, got -1"),
+        ({"test_samples": -2}, "samples must be a whole number from 0 on, got -2"),
         ({"batch": 0}, "batch must be"),
-        ({"dropout": 1.5}, "dropout must be between 0 and 1, got 1.5"),
+        ({"dropout": 1.5}, "dropout must be a finite number, at least 0, at most 1, got 1.5"),
         ({"nodes": 61}, "61"),
     ],
 )

@@ -245,11 +245,17 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Logistic.generate(0), "nodes must be a whole number from 1 on, got 0"),
     (lambda: Logistic.generate(2, 0), "dim must be"),
     (lambda: Logistic.generate(2, 2, 1.5), "samples must be"),  # type: ignore[arg-type]
-    (lambda: Logistic.generate(10**4, 10**4, 10**4), "are more than 1.1e.09 numbers"),
-    (lambda: Logistic.generate(2, 2, 2, sigma_h=math.nan), "sigma_h must be finite"),
+    (lambda: Logistic.generate(10**4, 10**4, 10**4), "1,000,000,000,000 numbers, would take about"),
+    (lambda: Logistic.generate(2, 2, 2, sigma_h=math.nan), "sigma_h must be a finite number"),
     (lambda: Logistic.generate(2, 2, 2, seed=-1), "a seed is an integer"),
-    (lambda: Logistic.generate(2, 2, 2, rho=-1.0), "rho must lie in 0 .. 1e30, got -1.0"),
-    (lambda: Logistic.generate(2, 2, 2, batch=-1), "batch must be a whole number, got -1"),
+    (
+        lambda: Logistic.generate(2, 2, 2, rho=-1.0),
+        "rho must be a finite number, at least 0, at most 1e.30, got -1",
+    ),
+    (
+        lambda: Logistic.generate(2, 2, 2, batch=-1),
+        "batch must be a whole number from 0 on, got -1",
+    ),
     (lambda: Logistic([], []), "features of 0 nodes"),
     (lambda: Logistic(H, Y[:2]), "features of 4 nodes, labels of 2"),
     (lambda: Logistic(H, Y[::-1]), r"node 0: features of shape \(3, 4\), labels of \(4,\)"),

@@ -164,7 +164,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("networks", [{"file": "no/such.csv"}], r"networks.such: .*no/such.csv"),
     ("networks.0.seed", 1, "networks.directed-ring: .* is not random: it takes no seed"),
     ("networks.0.n", -3, "networks.directed-ring: "),
-    ("problem.condition", 0.5, "problem: condition must be finite and at least 1, got 0.5"),
+    ("problem.condition", 0.5, "problem: condition must be a finite number, at least 1, got 0.5"),
     ("schedule.period", 0, "schedule: period must be a whole number from 1 on, got 0"),
     ("schedule", {"kind": "cosine"}, "schedule lacks total"),
     ("schedule", {"kind": "theorem", "T": 3}, "unknown key in schedule 'T'"),

@@ -6,13 +6,27 @@ Every text says what is wrong, where and with which number; a line that starts w
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+LONGEST = 80  # letters of a value that an error shows
+# What can command a terminal or hide in a line: controls but for tab and newline, marks that
+# turn the direction of writing, and halves of characters, which cannot be written at all.
+_COMMANDS = (
+    *(k for k in range(0x20) if k not in (0x09, 0x0A)),
+    *range(0x7F, 0xA0),
+    *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+)
+_WRITTEN_OUT = {k: f"\\x{k:02x}" if k < 256 else f"\\u{k:04x}" for k in _COMMANDS}
 
 
 class DigradError(Exception):
     """Base of every error that digrad raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the text, fit for a terminal: names in it may come from anywhere."""
+        return printable(str(self.args[0]) if len(self.args) == 1 else super().__str__())
 
 
 class NetworkError(DigradError, ValueError):
@@ -26,13 +40,28 @@ class ParameterError(DigradError, ValueError):
 class UnknownNameError(DigradError, KeyError):
     """A name that is in no table; the text suggests the nearest one."""
 
-    def __str__(self) -> str:
-        """Return the text itself: ``KeyError`` would print its repr."""
-        return str(self.args[0])
-
 
 class FileFormatError(DigradError, ValueError):
     """A file that cannot be read as what its name says it is."""
+
+
+def printable(text: str) -> str:
+    r"""Write out what could command a terminal.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return text.translate(_WRITTEN_OUT).encode(errors="backslashreplace").decode()
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error text: its beginning, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # it may be an integer of more digits than Python writes
+        return f"a {type(value).__name__} that cannot be shown"
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
 def message(what: str, *details: str, hint: str = "") -> str:
@@ -57,8 +86,13 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     digrad.base.errors.UnknownNameError: unknown topology 'directed-rng'
       hint: did you mean 'directed-ring'?
     """
+    if not isinstance(name, str):
+        raise ParameterError(
+            message(f"{what} must be a name, got {shown(name)}", hint=f"one of: {', '.join(table)}")
+        )
     if name in table:
         return table[name]
+    name = name[:LONGEST]  # to look for what is near takes the square of its length
     near = get_close_matches(name.lower().replace("_", "-"), table, n=1, cutoff=0.5)
     every = f"one of: {', '.join(table)}" if table else "there are none: drop it"
     hint = f"did you mean {near[0]!r}?" if near else every

@@ -1,21 +1,109 @@
-"""How much a file may hold, and its bytes as text."""
+"""Untrusted files: their bytes if they are plain, as text, as JSON, as TOML; no more than fit."""
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from digrad.base.errors import FileFormatError, message
+from digrad.base.memory import allowed
 
-LARGEST_FILE = 4 << 30  # bytes, decompressed: a small archive can claim to hold anything
-LARGEST_TEXT = 1 << 30  # bytes; reading text takes ten times its size
+CHUNK = 1 << 24
+LARGEST_TABLE = 64 << 20  # bytes of JSON or TOML
+DEEPEST = 64  # lists and tables within each other
 
 
 def check_bytes(count: int, most: int | None = None) -> None:
-    """Refuse more than ``most`` bytes, or more than any file may hold."""
-    most = LARGEST_FILE if most is None else most
+    """Refuse more than ``most`` bytes, or more than memory has room for."""
+    most = allowed() // 2 if most is None else most  # once in pieces, once as a whole
     if count > most:
-        raise FileFormatError(f"more than {most / 2**30:.3g} GiB of data")
+        raise FileFormatError(
+            message(f"more than {most / 2**30:.3g} GiB of data", hint="is it the right file?")
+        )
+
+
+def read_bounded(stream: BinaryIO, most: int | None = None) -> bytes:
+    """Return all that is left of a stream, unless that is too much."""
+    most = allowed() // 2 if most is None else most
+    parts, count = list[bytes](), 0
+    while part := stream.read(min(CHUNK, most + 1 - count)):
+        parts.append(part)
+        count += len(part)
+        check_bytes(count, most)
+    return b"".join(parts)
+
+
+def plain_bytes(path: str | Path, most: int = LARGEST_TABLE, *, follow: bool = True) -> bytes:
+    """Return the bytes of a plain file: no pipe, no device, no folder.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+        follow: whether it may be a link to one.
+
+    Raises:
+        OSError: It cannot be opened.
+        FileFormatError: It is not plain, or too large.
+    """
+    flags = os.O_RDONLY
+    for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK", *(() if follow else ("O_NOFOLLOW",))):
+        flags |= getattr(os, name, 0)
+    with os.fdopen(os.open(path, flags), "rb") as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise FileFormatError("not a plain file")
+        check_bytes(found.st_size, most)
+        return read_bounded(stream, most)
+
+
+def json_of(raw: bytes | str) -> Any:
+    """Return what a JSON text holds, or say why it is none."""
+    return _table_of(json.loads, raw if isinstance(raw, str) else text_of(raw), "JSON")
+
+
+def toml_of(raw: bytes | str) -> dict[str, Any]:
+    """Return what a TOML text holds, or say why it is none."""
+    text = raw if isinstance(raw, str) else text_of(raw)
+    found: dict[str, Any] = _table_of(tomllib.loads, text, "TOML")
+    return found
+
+
+def _table_of(parse: Any, text: str, kind: str) -> Any:
+    try:
+        found = parse(text)
+        check_depth(found)
+    except FileFormatError:
+        raise
+    except ValueError as error:  # also integers of more than 4300 digits
+        raise FileFormatError(f"not a {kind} file: {error}") from error
+    except RecursionError as error:
+        raise FileFormatError(_too_deep()) from error
+    return found
+
+
+def check_depth(value: Any) -> None:
+    """Refuse lists and tables that are so deep in each other that walking them would fail."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list | tuple)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise FileFormatError(_too_deep())
+
+
+def _too_deep() -> str:
+    return f"lists and tables in it are more than {DEEPEST} deep in each other"
 
 
 def text_of(raw: bytes) -> str:
     """Decode UTF-8 with any line ends, or say which line is no text."""
-    check_bytes(len(raw), LARGEST_TEXT)
     wrong = raw.find(b"\0")
     try:
         if wrong < 0:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import seed_of
 
 
 class Draws:
@@ -17,11 +17,7 @@ class Draws:
     """
 
     def __init__(self, seed: int) -> None:
-        if not 0 <= seed < 2**128 or seed != int(seed):
-            raise ParameterError(
-                message(f"a seed is an integer in 0 .. 2^128 - 1, got {seed}", hint="pass --seed 0")
-            )
-        self._bits = np.random.Philox(key=seed)
+        self._bits = np.random.Philox(key=seed_of(seed, bits=128))
 
     def raw(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` random 64-bit integers."""

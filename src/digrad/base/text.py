@@ -1,9 +1,24 @@
 """Numbers and anything of ``rich`` as plain text."""
 
+from collections.abc import Iterator
 from io import StringIO
 from math import isfinite
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from digrad.base.errors import printable
+
+
+class Harmless:
+    """Anything of ``rich`` without what its texts could command a terminal to do."""
+
+    def __init__(self, what: RenderableType) -> None:
+        self._what = what
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for part in console.render(self._what, options):
+            yield part if part.control else Segment(printable(part.text), part.style)
 
 
 def plain(what: RenderableType, width: int = 110) -> str:
@@ -16,7 +31,7 @@ def plain(what: RenderableType, width: int = 110) -> str:
         highlight=False,
         force_terminal=False,  # even where FORCE_COLOR is set
         force_jupyter=False,  # a notebook would display it and leave nothing here
-    ).print(what)
+    ).print(Harmless(what))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

@@ -15,6 +15,7 @@ from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
+from digrad.cli.output import warn
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
@@ -73,5 +74,5 @@ def main() -> None:
 
 
 def _fail(text: str) -> NoReturn:
-    print(f"error: {text}", file=sys.stderr)
+    warn(f"error: {text}")
     sys.exit(2)

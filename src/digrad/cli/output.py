@@ -1,17 +1,21 @@
 """What the commands have in common: progress, text and JSON on the terminal."""
 
+import sys
 from pathlib import Path
 from typing import Any
+
+from digrad.base.errors import printable
 
 
 def busy(what: str, *, long: bool = False) -> Any:
     """Show on a terminal that work goes on; elsewhere say so once, if it may take long."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     if long and not console.is_terminal:
-        console.print(f"{what} ...", highlight=False)
-    return console.status(what)
+        warn(f"{what} ...")
+    return console.status(Text(printable(what)))
 
 
 def show(what: Any, width: int = 110) -> None:
@@ -19,17 +23,22 @@ def show(what: Any, width: int = 110) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from digrad.base.text import plain
+    from digrad.base.text import Harmless, plain
 
     if isinstance(what, str):  # a path is not markup, whatever brackets it has
         what = Text(what)
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(what, soft_wrap=isinstance(what, Text))
+        console.print(Harmless(what), soft_wrap=isinstance(what, Text))
     elif isinstance(what, Text):
-        print(what.plain)
+        print(printable(what.plain))
     else:  # a pipe has no width of its own, and no use for blanks at the end of a line
         print(plain(what, width))
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr; names in it may come from anywhere."""
+    print(printable(text), file=sys.stderr)
 
 
 def print_json(data: dict[str, Any]) -> None:

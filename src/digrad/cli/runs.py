@@ -1,6 +1,5 @@
 """Commands about runs: init, run, plot, table."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.cli.output import check_figure, show
+from digrad.cli.output import check_figure, show, warn
 from digrad.cli.trust import ask
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
@@ -159,11 +158,10 @@ def _warn_unfinished(folders: list[Path]) -> None:
             continue
         done = Results.read(folder).finished(experiment.steps)
         if done < experiment.trials:
-            print(
+            warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
                 f"{experiment.steps:,}; values are those so far. Go on with: digrad run "
-                f"{folder / 'experiment.toml'} --out {folder} --resume",
-                file=sys.stderr,
+                f"{folder / 'experiment.toml'} --out {folder} --resume"
             )
 
 
@@ -173,5 +171,5 @@ def interruptible(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted; what is done is kept. Go on with: {command}", file=sys.stderr)
+        warn(f"interrupted; what is done is kept. Go on with: {command}")
         raise typer.Exit(130) from None

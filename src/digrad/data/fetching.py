@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from digrad.base.atomic import WriteError
+from digrad.base.atomic import WriteError, create
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.data.digits import SOURCE
 from digrad.data.mirrors import Remote
@@ -99,7 +100,7 @@ def _bring(url: str, part: Path, remote: Remote, web: OpenerDirector, report: Pr
     begun = _size(part)
     if begun < remote.size:
         _receive(url, part, remote, web, report)
-    if _is(part, remote):
+    if not part.is_symlink() and _is(part, remote):
         return
     with _disk(part):
         part.unlink(missing_ok=True)
@@ -127,7 +128,9 @@ def _write(
     """Keep all that comes, but no more than belongs there."""
     with _disk(part):
         part.parent.mkdir(parents=True, exist_ok=True)
-        file = part.open("ab" if start else "wb")
+        if not start:
+            part.unlink(missing_ok=True)
+        file = create(part, go_on=start > 0)
     with file:
         done = start
         # read1 hands over what is there; read would lose it if the rest does not come.
@@ -179,14 +182,15 @@ def _check_length(response: HTTPResponse, wanted: int) -> None:
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        found = path.lstat()  # a link in its place is not what an earlier try has left
+        return found.st_size if S_ISREG(found.st_mode) else 0
     except OSError:
         return 0
 
 
 def _is(path: Path, remote: Remote) -> bool:
     """Whether a file is the one that was meant."""
-    if not path.is_file() or _size(path) != remote.size:
+    if not path.is_file() or path.stat().st_size != remote.size:
         return False
     seen = sha256()
     with _disk(path), path.open("rb") as file:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import whole
+from digrad.base.errors import ParameterError, message, shown
+from digrad.base.memory import check_memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +94,27 @@ def counts_of(
     >>> counts_of([0, 1, 1, 2], [np.array([0, 1]), np.array([2, 3])], classes=3).tolist()
     [[1, 1, 0], [0, 1, 1]]
     """
-    values = np.asarray(labels)
+    classes, values = whole(classes, "classes", least=1), np.asarray(labels)
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         what = f"labels are a list of whole numbers, got {values.dtype} of shape {values.shape}"
         raise ParameterError(message(what, hint="number the classes 0, 1, 2, ..."))
     _check_labels(values, classes, "some")
-    rows = [np.bincount(values[part], minlength=classes) for part in parts]
+    what = f"a table of {classes:,} classes for {len(parts):,} nodes"
+    check_memory(16.0 * classes * len(parts), what)
+    try:
+        rows = [np.bincount(values[part], minlength=classes) for part in parts]
+    except (TypeError, ValueError, IndexError) as error:
+        hint = "pass what a split returns"
+        raise ParameterError(
+            message(f"parts are no lists of samples: {error}", hint=hint)
+        ) from error
     return np.array(rows, dtype=np.int64).reshape(len(rows), classes)
 
 
 def _check(what: str, array: NDArray[Any], dtype: type[np.generic], ndim: int) -> None:
+    if not isinstance(array, np.ndarray):
+        what = f"{what} must be an array, got {shown(array)}"
+        raise ParameterError(message(what, hint="numpy.asarray makes one"))
     if array.dtype != dtype or array.ndim != ndim or not array.size:
         kind = np.dtype(dtype).name
         raise ParameterError(

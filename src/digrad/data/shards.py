@@ -10,6 +10,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data import Sampler as BatchSampler
 
+from digrad.base.checks import seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.data.splits import partition
@@ -50,7 +51,8 @@ class NodeSampler(BatchSampler[list[int]]):
         start: int = 0,
         steps: int | None = None,
     ) -> None:
-        _check(size=(size, 1), batch=(batch, 1), seed=(seed, 0), node=(node, 0), start=(start, 0))
+        _check(size=(size, 1), batch=(batch, 1), node=(node, 0), start=(start, 0))
+        seed = seed_of(seed)
         if steps is not None:
             _check(steps=(steps, 1))
         self.size, self.batch, self.seed, self.node = size, batch, seed, node
@@ -176,10 +178,4 @@ def _labels(dataset: Any) -> ArrayLike:
 
 def _check(**numbers: tuple[int, int]) -> None:
     for name, (value, least) in numbers.items():
-        if value != int(value) or value < least:
-            raise ParameterError(
-                message(
-                    f"{name} must be a whole number from {least} on, got {value}",
-                    hint=f"for example {name}={least}",
-                )
-            )
+        whole(value, name, least=least)

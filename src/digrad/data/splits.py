@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from digrad.base.checks import real
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
 
 REDRAWS = 100  # Dirichlet splits with an empty node before giving up
@@ -77,10 +79,9 @@ def dirichlet(labels: ArrayLike, nodes: int, *, alpha: float = 0.5, seed: int = 
         ICML 2019.
     """
     values = _checked(labels, nodes)
-    if not 1e-6 <= alpha <= 1e6:
-        raise ParameterError(
-            message(f"alpha must lie in 1e-6 .. 1e6, got {alpha}", hint="for example 0.5")
-        )
+    alpha = real(alpha, "alpha", least=1e-6, most=1e6, hint="for example 0.5")
+    what = f"shares of {len(values):,} labels among {nodes:,} nodes"
+    check_memory(80.0 * len(np.unique(values)) * nodes, what)
     draws = Draws(seed)
     for _ in range(REDRAWS):
         shares = _dirichlet(draws, alpha, (len(np.unique(values)), nodes))
@@ -106,7 +107,7 @@ def k_classes(labels: ArrayLike, nodes: int, *, k: int = 1, seed: int = 0) -> Pa
     values = _checked(labels, nodes)
     classes = len(np.unique(values))
     least = -(-classes // nodes)
-    if not isinstance(k, Integral) or not least <= k <= classes:
+    if not isinstance(k, Integral) or not least <= int(k) <= classes:
         raise ParameterError(
             message(
                 f"{nodes} nodes and {classes} classes need k in {least} .. {classes}, got k = {k}",
@@ -114,6 +115,7 @@ def k_classes(labels: ArrayLike, nodes: int, *, k: int = 1, seed: int = 0) -> Pa
             )
         )
     draws = Draws(seed)
+    check_memory(32.0 * classes * nodes, f"shares of {classes:,} classes among {nodes:,} nodes")
     shares = np.zeros((classes, nodes))
     seen = draws.permutation(classes)[np.arange(nodes * k) % classes]
     shares[seen, np.repeat(draws.permutation(nodes), k)] = 1
@@ -138,12 +140,16 @@ SPLITS: dict[str, Callable[..., Parts]] = {
 
 
 def _checked(labels: ArrayLike, nodes: int) -> NDArray[Any]:
-    values = np.asarray(labels)
-    if values.ndim != 1:
+    try:
+        values = np.asarray(labels)
+    except (TypeError, ValueError) as error:
         raise ParameterError(
-            message(f"labels are a list, got shape {values.shape}", hint="one label a sample")
-        )
-    if not isinstance(nodes, Integral) or not 1 <= nodes <= len(values):
+            message(f"labels are no list: {error}", hint="one label a sample")
+        ) from error
+    if values.ndim != 1 or values.dtype.kind not in "biufUS":
+        what = f"labels are a list of numbers or texts, got {values.dtype} of {values.shape}"
+        raise ParameterError(message(what, hint="one label a sample"))
+    if not isinstance(nodes, Integral) or not 1 <= int(nodes) <= len(values):
         raise ParameterError(
             message(
                 f"{len(values)} samples cannot be given to {nodes} nodes, one or more to each",

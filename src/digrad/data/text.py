@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError
-from digrad.base.files import check_bytes, text_of
+from digrad.base.files import read_bounded, text_of
+from digrad.base.memory import check_memory
 from digrad.data.reading import blaming, opened
 
-LARGEST = 256 << 20  # bytes, unpacked; codes take eight times as much
+LARGEST = 256 << 20  # bytes, unpacked
+LETTER_BYTES = 24  # that a letter takes on its way to a code
 
 
 def read_text(path: str | Path) -> tuple[NDArray[np.int64], str]:
@@ -21,9 +24,12 @@ def read_text(path: str | Path) -> tuple[NDArray[np.int64], str]:
     Raises:
         FileFormatError: The file is not there, empty, too large or not UTF-8.
     """
+    kind_of(path, "path", str, Path)
     with blaming(path, hint="any plain text will do"), opened(Path(path)) as stream:
-        raw = stream.read(LARGEST + 1)
-        check_bytes(len(raw), LARGEST)
+        raw = read_bounded(stream, LARGEST)
+        check_memory(
+            LETTER_BYTES * len(raw), f"a text of {len(raw):,} bytes", error=FileFormatError
+        )
         text = text_of(raw)
         if not text:
             raise FileFormatError("there is no text in it")

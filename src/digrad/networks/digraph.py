@@ -2,19 +2,26 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message, shown
+from digrad.base.memory import check_memory
 from digrad.networks.capacities import Capacities
 
 if TYPE_CHECKING:
     import networkx as nx
 
 Nodes = NDArray[np.int64]
+
+LARGEST_N = 10_000_000  # a larger graph is a slip in a size or in a file's header
+LINK_BYTES = 80  # that a link takes while a graph of it is made
+PAIR_BYTES = 200  # the same where it comes as a pair of Python's integers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,13 +50,11 @@ class Digraph:
         capacities: Capacities | None = None,
         notes: Iterable[str] = (),
     ) -> None:
-        object.__setattr__(self, "n", _checked_size(n))
+        object.__setattr__(self, "n", size_of(n))
         object.__setattr__(self, "edges", _canonical_edges(self.n, edges))
-        object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        object.__setattr__(self, "names", checked_names(self.n, names))
         object.__setattr__(self, "capacities", capacities)
         object.__setattr__(self, "notes", tuple(notes))
-        if self.names is not None and len(self.names) != self.n:
-            raise NetworkError(f"{self.n} nodes need {self.n} names, got {len(self.names)}")
 
     def __repr__(self) -> str:
         """Show the size, not the edges: there may be a million."""
@@ -127,6 +132,10 @@ class Digraph:
 
         Nodes are numbered in the order of ``graph.nodes``; their labels become names.
         """
+        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+            raise NetworkError(
+                message(f"{shown(graph)} is no networkx graph", hint="pass a networkx.DiGraph")
+            )
         order = {node: k for k, node in enumerate(graph.nodes)}
         edges = np.array([(order[j], order[i]) for j, i in graph.edges()], dtype=np.int64)
         digraph = cls(len(order), edges.reshape(-1, 2), map(str, order))
@@ -142,21 +151,59 @@ class Digraph:
         return graph
 
 
-def _checked_size(n: int) -> int:
-    if not isinstance(n, int | np.integer) or n < 1:
+def size_of(n: Any) -> int:
+    """Return a number of nodes that a graph can have."""
+    if not isinstance(n, Integral) or isinstance(n, bool) or int(n) < 1:
         raise NetworkError(
             message(
-                f"a graph needs a whole number of nodes, at least one, got n = {n}", hint="n >= 1"
+                f"a graph needs a whole number of nodes, at least one, got n = {shown(n)}",
+                hint="n >= 1",
             )
+        )
+    if int(n) > LARGEST_N:
+        many = f"{int(n):,}" if int(n) < 10**30 else "a larger number"
+        raise NetworkError(
+            message(f"digrad takes at most {LARGEST_N:,} nodes, got n = {many}", hint="a smaller n")
         )
     return int(n)
 
 
-def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) -> NDArray[np.int64]:
+def check_links(links: float, what: str) -> None:
+    """Refuse a graph whose links memory has no room for, before they are made."""
+    said = (
+        f"{what}, with {links:,.0f} links," if links < 1e15 else f"{what}, with {links:.2g} links,"
+    )
+    check_memory(links * LINK_BYTES, said, hint="fewer nodes or links", error=NetworkError)
+
+
+def checked_names(n: int, names: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return one name for each node, if there are names."""
+    if names is None:
+        return None
+    if not isinstance(names, Iterable):
+        raise NetworkError(f"names are a list of {n} texts, got {shown(names)}")
+    listed = tuple(map(str, islice(names, n + 1)))
+    if len(listed) != n:
+        more = "more" if len(listed) > n else str(len(listed))
+        raise NetworkError(f"{n} nodes need {n} names, got {more}")
+    return listed
+
+
+def _pairs(edges: Iterable[tuple[int, int]] | NDArray[Any]) -> NDArray[Any]:
     try:
-        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
-    except (TypeError, ValueError) as error:
+        if isinstance(edges, np.ndarray):
+            return edges
+        listed = list(islice(edges, (2 << 30) // PAIR_BYTES))  # what memory has room for
+        check_memory(len(listed) * PAIR_BYTES, f"{len(listed):,} edges or more", error=NetworkError)
+        return np.asarray(listed)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, NetworkError):
+            raise
         raise NetworkError(f"edges must be pairs (sender, receiver): {error}") from error
+
+
+def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) -> NDArray[np.int64]:
+    pairs = _pairs(edges)
     if pairs.size == 0:
         pairs = np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
@@ -164,6 +211,7 @@ def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) ->
             f"edges must be pairs (sender, receiver) of integers, got an array of shape "
             f"{pairs.shape} and type {pairs.dtype}"
         )
+    check_memory(len(pairs) * LINK_BYTES, f"a graph of {len(pairs):,} edges", error=NetworkError)
     outside = pairs[(pairs < 0).any(axis=1) | (pairs >= n).any(axis=1)]
     if len(outside):
         raise NetworkError(

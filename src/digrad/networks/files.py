@@ -25,14 +25,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from digrad.base.atomic import write_whole
+from digrad.base.checks import flag, kind_of
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
-from digrad.base.files import check_bytes, text_of
+from digrad.base.files import check_bytes, read_bounded, text_of
 from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
@@ -40,6 +41,7 @@ from digrad.networks.lists import (
     WEIGHTS,
     Links,
     adjacency_list,
+    check_reading,
     edge_list,
     graphml,
     named_edges,
@@ -47,6 +49,7 @@ from digrad.networks.lists import (
 from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import SUM_TOLERANCE, Network
 
+CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
 Content: TypeAlias = Links | Network | csr_array  # what a file may hold
 
 
@@ -68,6 +71,9 @@ def load(
         FileFormatError: A file is not there, or not what its suffix says.
         NetworkError: A file can be read, but holds no graph or network.
     """
+    flag(undirected, "undirected")
+    for path in paths:
+        kind_of(path, "a file", str, Path)
     if len(paths) not in (1, 2):
         raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
     found = [_read(Path(path)) for path in paths]
@@ -89,7 +95,8 @@ def save(network: Network, path: str | Path) -> None:
     The suffix is ``.npz``, or ``.graphml`` for other programs to read. The file is written whole
     or not at all, and replaces an older one.
     """
-    path = Path(path)
+    kind_of(network, "network", Network, hint="`weigh` makes one of a graph")
+    path = Path(kind_of(path, "path", str, Path))
     with _blaming(_shown(path)):
         check_network_suffix(path)
         writer = _as_graphml if path.suffix.lower() == ".graphml" else _as_npz
@@ -210,17 +217,16 @@ def _bytes(path: Path) -> bytes:
             )
         )
     check_bytes(path.stat().st_size)
-    chunks: list[bytes] = []
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        while chunk := stream.read(1 << 24):
-            chunks.append(chunk)
-            check_bytes(sum(map(len, chunks)))
-    if not chunks:
+        raw = read_bounded(cast(BinaryIO, stream))
+    if not raw:
         raise FileFormatError("the file is empty")
-    return b"".join(chunks)
+    return raw
 
 
 def _csv(raw: bytes) -> Content:
+    cells = raw.count(b",") + raw.count(b"\n") + raw.count(b"\r") + 1
+    check_reading(raw, cells, CELL_BYTES, "cells")
     reader = csv.reader(io.StringIO(text_of(raw)))
     rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
     if rows and [cell.lower() for cell in rows[0][1][:2]] in HEADERS:

@@ -15,9 +15,10 @@ from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message
 from digrad.base.files import text_of
+from digrad.base.memory import check_memory
 from digrad.networks.capacities import Columns, LinkAttributes, read_capacities
-from digrad.networks.digraph import Digraph
-from digrad.networks.network import LARGEST_N, Network
+from digrad.networks.digraph import LARGEST_N, Digraph
+from digrad.networks.network import Network
 
 COMMENT = re.compile(r"[#%](?<![^\s,].)[^\n]*")
 INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # int() refuses more than 4300 digits
@@ -25,6 +26,16 @@ HEADERS = (["sender", "receiver"], ["source", "target"])
 WEIGHTS = {"R": "pull_weight", "C": "push_weight"}  # attributes that make a graph a network
 
 Rows = list[tuple[int, list[str]]]  # the cells of each line, with its number
+
+# Bytes that these take on the way to a graph, measured from above.
+LINE_BYTES, NAMED_BYTES, WORD_BYTES, TAG_BYTES = 120, 250, 300, 900
+TEXT_COPIES = 9  # of a text, in bytes for each of its letters
+
+
+def check_reading(raw: bytes, items: int, each: int, what: str) -> None:
+    """Refuse a text whose reading would take more memory than there may be."""
+    said = f"reading {items:,} {what} in {len(raw) / 2**20:,.3g} MiB"
+    check_memory(TEXT_COPIES * len(raw) + each * items, said, error=FileFormatError)
 
 
 class Links(NamedTuple):
@@ -53,6 +64,8 @@ class Links(NamedTuple):
 
 def edge_list(raw: bytes) -> Links:
     """Read lines ``sender receiver``, perhaps with a number, or with columns below their names."""
+    lines = raw.count(b"\n") + raw.count(b"\r") + 1
+    check_reading(raw, lines, LINE_BYTES, "lines")
     text = COMMENT.sub("", text_of(raw)).replace(",", " ")
     # Integers take the fast way; whatever that stumbles over, the slow way reads or explains.
     with suppress(ValueError, OverflowError, Warning), warnings.catch_warnings():
@@ -62,6 +75,7 @@ def edge_list(raw: bytes) -> Links:
             nodes, edges = np.unique(numbers[:, :2], return_inverse=True)
             columns = {str(k + 1): numbers[:, k].tolist() for k in range(2, numbers.shape[1])}
             return _links(nodes.tolist(), edges.reshape(-1, 2), columns)
+    check_reading(raw, lines, NAMED_BYTES, "lines of names")
     return named_edges(list(_rows(text)))
 
 
@@ -86,6 +100,7 @@ def named_edges(rows: Rows) -> Links:
 
 def adjacency_list(raw: bytes) -> Links:
     """Read lines ``sender receiver receiver ...``."""
+    check_reading(raw, len(raw.split()), WORD_BYTES, "words")
     labels: list[str] = []
     for _, (sender, *receivers) in _rows(COMMENT.sub("", text_of(raw)).replace(",", " ")):
         for receiver in (sender, *receivers):  # the self-loop keeps a node without edges
@@ -97,6 +112,7 @@ def graphml(raw: bytes) -> Links:
     """Read the one graph of a GraphML file, its nodes named by label where that is clear."""
     import networkx as nx
 
+    check_reading(raw, raw.count(b"<") + raw.count(b"="), TAG_BYTES, "tags and attributes")
     scan = expat.ParserCreate()
     scan.EntityDeclHandler = _refuse_entities
     scan.Parse(raw, True)

@@ -1,7 +1,6 @@
 """Matrices from files, and the networks that archives of them hold."""
 
 import io
-import json
 import math
 import re
 import zipfile
@@ -12,17 +11,22 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message
-from digrad.base.files import check_bytes, text_of
+from digrad.base.files import json_of, text_of
+from digrad.base.memory import check_memory
 from digrad.networks.capacities import UNITS, Capacities, Floats
-from digrad.networks.digraph import Nodes
-from digrad.networks.network import LARGEST_N, Network
+from digrad.networks.digraph import LARGEST_N, Nodes
+from digrad.networks.network import Network
 
 SYMMETRIES = ("general", "symmetric")
+ENTRY_BYTES = 100  # that an entry takes on its way into a sparse matrix
 PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 
 def matrix_market(raw: bytes) -> csr_array:
     """Read a ``.mtx`` file."""
+    lines = raw.count(b"\n") + raw.count(b"\r") + 1
+    said = f"reading {lines:,} lines of a matrix"
+    check_memory(9.0 * len(raw) + 2 * ENTRY_BYTES * lines, said, error=FileFormatError)
     # Not scipy.io.mmread: it takes 0abc for 0, and a line cut off can crash the interpreter.
     banner, _, rest = text_of(raw).partition("\n")
     mark, kind, layout, field, symmetry, *_ = [*banner.lower().split(), *[""] * 5]
@@ -83,7 +87,9 @@ def csv_matrix(rows: list[tuple[int, list[str]]]) -> csr_array:
 def npz(raw: bytes) -> Network | csr_array:
     """Read an ``.npz`` file: a network, or a sparse matrix."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        check_bytes(sum(member.file_size for member in archive.infolist()))
+        claimed = sum(member.file_size for member in archive.infolist())
+        said = f"an archive that unpacks from {len(raw):,} to {claimed:,} bytes"
+        check_memory(3.0 * claimed, said, error=FileFormatError)
         parts = {
             name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()
         }
@@ -99,7 +105,7 @@ def npz(raw: bytes) -> Network | csr_array:
 
 
 def _names(array: NDArray[Any]) -> list[str]:
-    names = array.tolist() if array.dtype.kind == "U" else json.loads(array.tobytes())
+    names = array.tolist() if array.dtype.kind == "U" else json_of(array.tobytes())
     if not isinstance(names, list):
         raise FileFormatError("the names of the nodes are no list")
     return names
@@ -181,7 +187,10 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 def _dense(values: NDArray[Any]) -> csr_array:
     _check_shape(values.shape)
-    return _checked(csr_array(_real(values)))
+    places = np.nonzero(values)  # not of all entries as numbers: most of them may be 0
+    count = len(places[0])
+    check_memory(ENTRY_BYTES * count, f"a matrix with {count:,} entries", error=FileFormatError)
+    return _checked(csr_array((_real(values[places]), places), shape=values.shape))
 
 
 def _real(values: NDArray[Any]) -> Floats:

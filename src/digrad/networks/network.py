@@ -9,12 +9,13 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message, shown
+from digrad.base.memory import check_memory
 from digrad.networks.capacities import Capacities
-from digrad.networks.digraph import Digraph, Nodes
+from digrad.networks.digraph import LARGEST_N, Digraph, Nodes, checked_names
 from digrad.networks.structure import period, roots, source_parts
 
-LARGEST_N = 10_000_000  # a larger matrix is a slip in a file's header, not a network
+WEIGHT_BYTES = 160  # that a weight takes while a network of it is made
 SUM_TOLERANCE = 1e-9  # how far a line may be from 1, as when weights were printed with 10 digits
 
 
@@ -55,12 +56,10 @@ class Network:
             raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
         _check_order(pull, push)
         pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
-        fields = {"R": pull, "C": push, "names": None if names is None else tuple(map(str, names))}
+        fields = {"R": pull, "C": push, "names": checked_names(pull.shape[0], names)}
         fields |= {"title": "", "capacities": capacities, "notes": tuple(notes)}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        if self.names is not None and len(self.names) != self.n:
-            raise NetworkError(f"{self.n} nodes need {self.n} names, got {len(self.names)}")
         self._find_roots()
         for matrix, name, part in ((pull, "R", self.pull_roots), (push.T, "C", self.push_roots)):
             _check_decay(matrix.tocsr(), name, part, self)
@@ -121,8 +120,13 @@ class Network:
 
     def relabel(self, order: Nodes) -> "Network":
         """Return the same network with node ``order[k]`` numbered k."""
-        if not np.array_equal(np.sort(order), np.arange(self.n)):
-            raise NetworkError(f"an order of {self.n} nodes names each of them once, got {order}")
+        try:
+            fine = np.array_equal(np.sort(order), np.arange(self.n))
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            what = f"an order of {self.n} nodes names each of them once, got {shown(order)}"
+            raise NetworkError(message(what, hint="for example range(n)"))
         names = None if self.names is None else [self.names[i] for i in order]
         R, C = (W[order][:, order] for W in (self.R, self.C))
         known = self.capacities and self.capacities.renumbered(np.argsort(order), self.n)
@@ -155,6 +159,9 @@ def _weights(W: Any, name: str) -> csr_array:
             )
         if max(given.shape) > LARGEST_N:
             raise NetworkError(f"{name} is {_size(given)}: digrad takes at most {LARGEST_N} nodes")
+        count = given.nnz if issparse(given) else int(np.count_nonzero(given))
+        what = f"a network with {count:,} weights in {name}"
+        check_memory(count * WEIGHT_BYTES, what, error=NetworkError)
         matrix = csr_array(given, dtype=np.float64, copy=True)
     except (TypeError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, NetworkError):

@@ -7,9 +7,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from digrad.base.checks import flag, real, whole
 from digrad.base.errors import NetworkError, ParameterError, message
+from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
-from digrad.networks.digraph import Digraph
+from digrad.networks.digraph import Digraph, check_links, size_of
 from digrad.networks.network import Network
 
 HOPELESS = 1e-6  # below this chance per draw we say so instead of drawing
@@ -27,8 +29,8 @@ def erdos_renyi(n: int, p: float = 0.5, seed: int = 0) -> Digraph:
             n = 20 and p ≈ 0.5.
         seed: which graph.
     """
-    Digraph(n, [])  # refuses n < 1 in its own words
-    _probability("p", p)
+    n, p = size_of(n), _probability("p", p)
+    check_links(p * n * (n - 1.0), f"an Erdos-Renyi graph of {n:,} nodes")
     if n > 1 and _chance_all_fed(n, p) < HOPELESS:
         raise ParameterError(_hopeless(n, p))
     chances = np.full((n, n), p) if n <= BATCH_N else None
@@ -50,12 +52,9 @@ def stochastic_block(
         p_out: probability of a link between blocks.
         seed: which graph; redrawn until strongly connected.
     """
-    Digraph(n, [])  # refuses n < 1 in its own words
-    _probability("p_in", p_in)
-    _probability("p_out", p_out)
-    blocks = blocks or min(2, n)
-    if not 1 <= blocks <= n:
-        raise ParameterError(f"blocks must lie in 1 .. n = {n}, got {blocks}")
+    n, p_in, p_out = size_of(n), _probability("p_in", p_in), _probability("p_out", p_out)
+    blocks = whole(blocks, "blocks", most=n) or min(2, n)
+    check_memory(40.0 * n * n, f"a graph of blocks on {n:,} nodes", error=NetworkError)
     block = np.arange(n) * blocks // n
     chances = np.where(block[:, None] == block[None, :], p_in, p_out)
     what = f"p_in = {p_in}, p_out = {p_out}"
@@ -76,12 +75,9 @@ def small_world(n: int, neighbours: int = 0, rewire: float = 0.2, seed: int = 0)
         rewire: probability that a link goes to a random node instead.
         seed: which graph; redrawn until strongly connected.
     """
-    Digraph(n, [])  # refuses n < 1 in its own words
-    neighbours = neighbours or min(2, n - 1)
-    if n > 1 and not 1 <= neighbours <= n - 1:
-        raise ParameterError(f"neighbours must lie in 1 .. n - 1 = {n - 1}, got {neighbours}")
-    if not 0 <= rewire <= 1:
-        raise ParameterError(f"rewire must lie in [0, 1], got {rewire}")
+    n, rewire = size_of(n), real(rewire, "rewire", least=0, most=1)
+    neighbours = whole(neighbours, "neighbours", most=n - 1) or min(2, n - 1)
+    check_links(1.0 * n * neighbours, f"a small world of {n:,} nodes")
     draw = Draws(seed)
     sender = np.repeat(np.arange(n), neighbours)
     ahead = (sender + np.tile(np.arange(1, neighbours + 1), n)) % n
@@ -105,10 +101,9 @@ def random_regular(n: int, degree: int = 0, seed: int = 0) -> Digraph:
         degree: in- and out-degree, at most n - 1; 0 takes 3, or what n allows.
         seed: which graph.
     """
-    Digraph(n, [])  # refuses n < 1 in its own words
-    degree = degree or min(3, n - 1)
-    if n > 1 and not 1 <= degree <= n - 1:
-        raise ParameterError(f"degree must lie in 1 .. n - 1 = {n - 1}, got {degree}")
+    n = size_of(n)
+    degree = whole(degree, "degree", most=n - 1) or min(3, n - 1)
+    check_links(1.0 * n * degree, f"a regular graph of {n:,} nodes")
     draw = Draws(seed)
     if n == 1:
         return Digraph(1, [])
@@ -141,9 +136,8 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
         Song et al., Communication-Efficient Topologies for Decentralized Learning with
         O(1) Consensus Rate, NeurIPS 2022.
     """
-    Digraph(n, [])
-    if offsets < 0:
-        raise ParameterError(f"offsets must be at least 0, got {offsets}")
+    n, offsets, undirected = size_of(n), whole(offsets, "offsets"), flag(undirected, "undirected")
+    check_links(2.0 * n * offsets, f"EquiStatic on {n:,} nodes with {offsets:,} offsets")
     if n == 1:
         return Network([[1.0]], [[1.0]])
     count, draw = offsets or max(int(n).bit_length() - 1, 1), Draws(seed)
@@ -159,9 +153,8 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
     return Network(W, W)
 
 
-def _probability(name: str, p: float) -> None:
-    if not 0 < p <= 1:
-        raise ParameterError(message(f"{name} must lie in (0, 1], got {p}", hint="for example 0.5"))
+def _probability(name: str, p: float) -> float:
+    return real(p, name, above=0, most=1, hint="for example 0.5")
 
 
 def _chance_all_fed(n: int, p: float) -> float:
@@ -238,19 +231,40 @@ def _disjoint_permutations(
     n: int, count: int, draw: Draws, start: list[NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:
     """Add random permutations that repeat no link and have no fixed point, by swaps."""
-    chosen = list(start)
+    chosen, taken = list(start), _Taken(n, len(start) + count)
+    for targets in start:
+        taken.add(targets)
     for _ in range(count):
-        taken = np.sort(np.concatenate([np.arange(n) * (n + 1), *(_codes(c) for c in chosen)]))
         targets = draw.permutation(n)
-        while True:
-            clash = np.flatnonzero(np.isin(_codes(targets), taken))
-            if not len(clash):
-                break
+        while len(clash := taken.clashes(targets)):
             for i, k in zip(clash, draw.integers(n, len(clash)), strict=True):
                 targets[i], targets[k] = targets[k], targets[i]
         chosen.append(targets)
+        taken.add(targets)
     return chosen
 
 
-def _codes(targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.arange(len(targets)) * len(targets) + targets
+class _Taken:
+    """The links that are taken, self-loops included: a table of all pairs, or a sorted list.
+
+    The table is looked up at once, however many links there are, but needs n² bytes.
+    """
+
+    def __init__(self, n: int, degree: int) -> None:
+        self._n, self._codes = n, np.arange(n) * (n + 1)
+        self._table = np.eye(n, dtype=bool) if n <= max(4096, 64 * degree) else None
+
+    def add(self, targets: NDArray[np.int64]) -> None:
+        if self._table is not None:
+            self._table[np.arange(self._n), targets] = True
+        else:
+            self._codes = np.sort(np.concatenate([self._codes, self._coded(targets)]))
+
+    def clashes(self, targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return who would send to where it sends already."""
+        if self._table is not None:
+            return np.flatnonzero(self._table[np.arange(self._n), targets])
+        return np.flatnonzero(np.isin(self._coded(targets), self._codes))
+
+    def _coded(self, targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.arange(self._n) * self._n + targets

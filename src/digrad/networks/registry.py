@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from digrad.base.checks import flag, kind_of, whole
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
@@ -15,7 +16,7 @@ from digrad.networks import topologies as fixed
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load
-from digrad.networks.network import LARGEST_N, Network, listed
+from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import PushGraph, weigh
@@ -48,8 +49,7 @@ def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int =
     """
     make = lookup(TOPOLOGIES, of, "topology")
     graph = make(n, seed=seed) if takes_seed(make) else make(n)
-    if not -1 <= root < n:
-        raise ParameterError(f"root must be a node 0 .. {n - 1}, or -1 for the best, got {root}")
+    root = whole(root, "root", least=-1, most=graph.n - 1, hint="-1 takes the best")
     pull, push = _graphs(graph)
     return Network(*spanning_tree_weights(pull, push, None if root == -1 else root))
 
@@ -98,6 +98,9 @@ def build(
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
+    what = str(kind_of(what, "what", str, Path, hint="a topology's name, or a file's"))
+    flag(largest_component, "largest_component")
+    flag(undirected, "undirected")
     if is_file(what):
         _refuse_for_files(n, params, seed)
         files = [what, push_file] if push_file else [what]
@@ -187,12 +190,10 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 def _topology(
     make: Topology, what: str, n: int, params: Mapping[str, str], seed: int | None
 ) -> Digraph | Network:
-    if n > LARGEST_N:  # before memory is spent on it
-        raise ParameterError(f"digrad takes at most {LARGEST_N:,} nodes, got n = {n:,}")
     accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
-    values = {
+    values: dict[str, Any] = {
         key: _value(lookup(accepts, key, f"parameter of {what}"), text)
-        for key, text in params.items()
+        for key, text in kind_of(params, "params", Mapping).items()
     }
     if seed is not None:
         if "seed" not in accepts:
@@ -203,15 +204,17 @@ def _topology(
     return made if isinstance(made, Digraph | Network) else as_network(made)
 
 
-def _value(parameter: Parameter, text: str) -> Any:
+def _value(parameter: Parameter, text: Any) -> Any:
     kind = parameter.annotation
+    if not isinstance(text, str):
+        return text  # the topology says what it thinks of it
     if kind is Parameter.empty:  # a function of the user's own need not say
         kind = str if parameter.default is Parameter.empty else type(parameter.default)
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         return kind(text)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         raise ParameterError(
             message(
                 f"parameter {parameter.name} takes {_article(kind)}, got {text!r}",

@@ -3,17 +3,19 @@
 Node j sends to node i along the edge (j, i). Every function accepts n = 1, the single node.
 """
 
-from itertools import combinations
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import ParameterError, message
-from digrad.networks.digraph import Digraph
+from digrad.base.checks import whole
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.networks.digraph import Digraph, Nodes, check_links, size_of
 from digrad.networks.network import Network
 from digrad.networks.trees import tree_weights
 
-LARGEST_COMPLETE = 5000  # 25 million links, about two GB on the way
+Links = NDArray[np.int64]  # (links, 2): sender, receiver
 
 
 def directed_ring(n: int) -> Digraph:
@@ -32,25 +34,19 @@ def undirected_ring(n: int) -> Digraph:
 
 def path(n: int) -> Digraph:
     """Node i exchanges with i + 1, without closing the ring: the slowest to mix."""
-    return Digraph(n, [(i, i + 1) for i in range(n - 1)]).both_ways()
+    nodes = _nodes(n, 2, "a path")
+    return Digraph(n, _links(nodes[:-1], nodes[1:])).both_ways()
 
 
 def star(n: int) -> Digraph:
     """Node 0 exchanges with every other node."""
-    return Digraph(n, [(0, i) for i in range(1, n)]).both_ways()
+    others = _nodes(n, 2, "a star")[1:]
+    return Digraph(n, _links(np.zeros_like(others), others)).both_ways()
 
 
 def complete(n: int) -> Digraph:
     """Everybody sends to everybody."""
-    if n > LARGEST_COMPLETE:
-        raise ParameterError(
-            message(
-                f"a complete graph with n = {n:,} has {n * (n - 1):.1g} links",
-                hint=f"take n up to {LARGEST_COMPLETE:,}, or another topology",
-            )
-        )
-    Digraph(n, [])  # refuses n < 1 in its own words
-    return Digraph(n, np.argwhere(~np.eye(n, dtype=bool)))
+    return Digraph(n, _all_pairs(_nodes(n, size_of(n) - 1, "a complete graph")))
 
 
 def grid(n: int, rows: int = 0) -> Digraph:
@@ -60,8 +56,7 @@ def grid(n: int, rows: int = 0) -> Digraph:
         n: number of nodes.
         rows: number of rows; 0 takes the divisor of n nearest below its square root.
     """
-    rows, columns = _sides(n, rows)
-    cell = np.arange(n).reshape(rows, columns)
+    cell = _nodes(n, 4, "a grid").reshape(_sides(n, rows))
     pairs = [
         np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1),
         np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1),
@@ -76,8 +71,7 @@ def torus(n: int, rows: int = 0) -> Digraph:
         n: number of nodes.
         rows: number of rows; 0 takes the divisor of n nearest below its square root.
     """
-    rows, columns = _sides(n, rows)
-    cell = np.arange(n).reshape(rows, columns)
+    cell = _nodes(n, 4, "a torus").reshape(_sides(n, rows))
     moved = [np.roll(cell, 1, axis=axis).ravel() for axis in (0, 1)]
     pairs = [np.stack([cell.ravel(), to], axis=1) for to in moved]
     return Digraph(n, np.concatenate(pairs)).both_ways()
@@ -85,15 +79,17 @@ def torus(n: int, rows: int = 0) -> Digraph:
 
 def hypercube(n: int) -> Digraph:
     """Nodes whose numbers differ in one binary digit exchange; n is a power of two."""
-    if n < 1 or n & (n - 1):
-        below = 1 << max(n.bit_length() - 1, 0)
+    n = size_of(n)
+    if n & (n - 1):
+        below = 1 << (n.bit_length() - 1)
         raise ParameterError(
             message(
                 f"a hypercube has 2^k nodes, got n = {n}", hint=f"take n = {below} or {2 * below}"
             )
         )
     flips = [1 << k for k in range(n.bit_length() - 1)]
-    return Digraph(n, [(i, i ^ flip) for i in range(n) for flip in flips])
+    nodes = _nodes(n, len(flips), "a hypercube")
+    return Digraph(n, _joined([_links(nodes, nodes ^ flip) for flip in flips]))
 
 
 def exponential(n: int) -> Digraph:
@@ -109,7 +105,7 @@ def exponential(n: int) -> Digraph:
         Ying et al., Exponential Graph is Provably Efficient for Decentralized Deep
         Training, NeurIPS 2021.
     """
-    return _circulant(n, [2**k for k in range((n - 1).bit_length())])
+    return _circulant(n, [2**k for k in range((size_of(n) - 1).bit_length())])
 
 
 def multi_sub_ring(n: int, layout: str = "flower", sub_ring_size: int = 4) -> Digraph:
@@ -125,23 +121,40 @@ def multi_sub_ring(n: int, layout: str = "flower", sub_ring_size: int = 4) -> Di
             whose first nodes all exchange with each other.
         sub_ring_size: nodes in a ring, node 0 included; the last one takes what is left.
     """
-    if sub_ring_size < 2:
-        raise ParameterError(f"a sub-ring needs at least 2 nodes, got {sub_ring_size}")
-    if layout == "flower":
-        petals = range(1, n, sub_ring_size - 1)
-        rings = [[0, *range(k, min(k + sub_ring_size - 1, n))] for k in petals]
-        return Digraph(n, [edge for ring in rings for edge in _cycle(ring)])
-    if layout == "nested":
-        chords = [2**k for k in range(1, n.bit_length()) if 2**k < n]
-        return Digraph(n, _cycle(range(n)) + [(k, 0) for k in chords])
-    if layout == "clique-heads":
-        heads = range(0, n, sub_ring_size)
-        rings = [list(range(k, min(k + sub_ring_size, n))) for k in heads]
-        edges = [edge for ring in rings for edge in _cycle(ring)]
-        return Digraph(n, edges + [e for a, b in combinations(heads, 2) for e in ((a, b), (b, a))])
-    raise ParameterError(
-        message(f"unknown layout {layout!r}", hint="one of: flower, nested, clique-heads")
-    )
+    nodes = _nodes(n, 3, "a multi-sub-ring")
+    size = whole(sub_ring_size, "sub_ring_size", least=2, hint="a ring needs two nodes")
+    return Digraph(n, lookup(_LAYOUTS, layout, "layout")(nodes, size))
+
+
+def _flower(nodes: Nodes, size: int) -> Links:
+    """Rings that share node 0: the first of each follows it, the last leads back."""
+    petals = nodes[1:]
+    first, last = (petals - 1) % (size - 1) == 0, petals % (size - 1) == 0
+    last[-1:] = True  # it closes the ring that is not full
+    inner = petals[~last]
+    hub = np.zeros_like(petals)
+    back = _links(petals[last], hub[last])
+    return _joined([_links(hub[first], petals[first]), _links(inner, inner + 1), back])
+
+
+def _nested(nodes: Nodes, size: int) -> Links:
+    """One ring, and chords 2, 4, 8, ... -> 0 that close smaller ones."""
+    del size
+    chords = 1 << np.arange(1, len(nodes).bit_length())
+    chords = chords[chords < len(nodes)]
+    return _joined([_links(nodes, np.roll(nodes, -1)), _links(chords, np.zeros_like(chords))])
+
+
+def _clique_heads(nodes: Nodes, size: int) -> Links:
+    """Separate rings whose first nodes all exchange with each other."""
+    heads = nodes[::size]
+    check_links(len(heads) ** 2.0, "a clique of the first nodes of the rings")
+    ends = np.minimum(heads + size, len(nodes)) - 1
+    inner = np.setdiff1d(nodes, ends)
+    return _joined([_links(inner, inner + 1), _links(ends, heads), _all_pairs(heads)])
+
+
+_LAYOUTS = {"flower": _flower, "nested": _nested, "clique-heads": _clique_heads}
 
 
 def binary_tree(n: int, branching: int = 2) -> Network:
@@ -158,26 +171,42 @@ def binary_tree(n: int, branching: int = 2) -> Network:
         You & Pu, B-ary Tree Push-Pull Method is Provably Efficient for Decentralized
         Learning on Heterogeneous Data, NeurIPS 2024.
     """
-    if branching < 1:
-        raise ParameterError(f"a tree needs branching at least 1, got {branching}")
-    Digraph(n, [])  # refuses n < 1 in its own words
-    R = tree_weights(np.maximum((np.arange(n) - 1) // branching, 0), root=0)
+    nodes = _nodes(n, 2, "a tree")
+    R = tree_weights(np.maximum((nodes - 1) // whole(branching, "branching", least=1), 0), root=0)
     return Network(R, csr_array(R.T))
 
 
+def _nodes(n: int, degree: int, what: str) -> Nodes:
+    """Return the nodes of a graph in which each sends to so many, if there is room for it."""
+    check_links(1.0 * size_of(n) * degree, f"{what} of {n:,} nodes")
+    return np.arange(n)
+
+
+def _links(senders: Nodes, receivers: Nodes) -> Links:
+    return np.stack([senders, receivers], axis=1)
+
+
+def _joined(parts: Sequence[Links]) -> Links:
+    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
+
+
+def _all_pairs(nodes: Nodes) -> Links:
+    """Link each of these nodes to each of the others."""
+    senders, receivers = np.repeat(nodes, len(nodes)), np.tile(nodes, len(nodes))
+    others = senders != receivers
+    return _links(senders[others], receivers[others])
+
+
 def _circulant(n: int, hops: list[int]) -> Digraph:
-    return Digraph(n, [(i, (i + hop) % n) for i in range(n) for hop in hops])
-
-
-def _cycle(ring: "list[int] | range") -> list[tuple[int, int]]:
-    return [(ring[k], ring[(k + 1) % len(ring)]) for k in range(len(ring))]
+    nodes = _nodes(n, len(hops), "a circulant graph")
+    return Digraph(n, _joined([_links(nodes, (nodes + hop) % n) for hop in hops]))
 
 
 def _sides(n: int, rows: int) -> tuple[int, int]:
-    Digraph(n, [])
+    n, rows = size_of(n), whole(rows, "rows", hint="rows must divide n")
     if rows == 0:
         rows = max(k for k in range(1, int(n**0.5) + 1) if n % k == 0)
-    if rows < 1 or n % rows:
+    if n % rows:
         raise ParameterError(
             message(f"{n} nodes do not fill {rows} rows", hint="rows must divide n")
         )

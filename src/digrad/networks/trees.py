@@ -10,6 +10,8 @@ from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.structure import roots
 
 MOST_ROOTS = 2000  # candidates whose trees are measured; each costs one search of the graph
+MOST_VISITS = 100_000_000  # nodes and links that all searches visit: some ten seconds
+AT_ONCE = 1 << 23  # depths held at a time: 64 MB
 
 
 def tree_weights(parent: NDArray[np.int64], root: int) -> csr_array:
@@ -48,7 +50,8 @@ def breadth_first_parents(graph: Digraph, root: int) -> tuple[Nodes, Nodes]:
 def best_root(pull: Digraph, push: Digraph) -> int:
     """Return the common root whose two trees are least deep together; ties to the smallest.
 
-    With more than ``MOST_ROOTS`` common roots, that many evenly spread ones are tried.
+    With more than ``MOST_ROOTS`` common roots, or in graphs so large that searching from them
+    all takes long, fewer, evenly spread ones are tried.
     """
     common = np.intersect1d(roots(pull.adjacency()), roots(push.reverse().adjacency()))
     if not len(common):
@@ -59,11 +62,11 @@ def best_root(pull: Digraph, push: Digraph) -> int:
                 "--largest-component keeps the largest such part of a graph",
             )
         )
-    if len(common) > MOST_ROOTS:
-        common = common[np.linspace(0, len(common) - 1, MOST_ROOTS).astype(np.int64)]
-    down = _depths(pull, common).max(axis=1)
-    up = _depths(push.reverse(), common).max(axis=1)
-    return int(common[np.argmin(down + up)])
+    visits = 2 * pull.n + len(pull.edges) + len(push.edges)
+    most = max(1, min(MOST_ROOTS, MOST_VISITS // visits))
+    if len(common) > most:
+        common = common[np.linspace(0, len(common) - 1, most).astype(np.int64)]
+    return int(common[np.argmin(_deepest(pull, common) + _deepest(push.reverse(), common))])
 
 
 def spanning_tree_weights(
@@ -79,6 +82,12 @@ def spanning_tree_weights(
     down, _ = breadth_first_parents(pull, chosen)
     up, _ = breadth_first_parents(push.reverse(), chosen)
     return tree_weights(down, chosen), csr_array(tree_weights(up, chosen).T)
+
+
+def _deepest(graph: Digraph, sources: Nodes) -> NDArray[np.float64]:
+    """Return how deep the tree from each source is."""
+    parts = np.array_split(sources, -(-len(sources) * graph.n // AT_ONCE))
+    return np.concatenate([_depths(graph, part).max(axis=1) for part in parts if len(part)])
 
 
 def _depths(graph: Digraph, sources: Nodes) -> NDArray[np.float64]:

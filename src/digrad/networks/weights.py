@@ -9,18 +9,21 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import spsolve
 
+from digrad.base.checks import kind_of
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.networks.digraph import Digraph
-from digrad.networks.network import Network, listed
+from digrad.networks.network import WEIGHT_BYTES, Network, listed
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 
 Pair = tuple[csr_array, csr_array]
 PushGraph = Literal["same", "reverse"]
-MOST_FILLED = 1e8  # entries of a sparse system that a desktop's memory holds
+OTHERWISE = "use --weights metropolis where links are two-way, or uniform"
+ENTRY_BYTES = 24  # that an entry of a sparse system takes once it is solved
 
 
 def average_in(graph: Digraph, self_weight: float = 1.0) -> csr_array:
@@ -64,8 +67,8 @@ def metropolis(pull: Digraph, push: Digraph) -> Pair:
     """W[i, j] = 1/(1 + max(dᵢ, dⱼ)), the rest on the diagonal: symmetric, doubly stochastic."""
     for graph in (pull, push):
         if not graph.is_symmetric:
-            there, back = (set(map(tuple, g.edges.tolist())) for g in (graph, graph.reverse()))
-            j, i = min(there - back)
+            there, back = (g.senders * g.n + g.receivers for g in (graph, graph.reverse()))
+            j, i = divmod(int(np.setdiff1d(there, back)[0]), graph.n)
             raise NetworkError(
                 message(
                     "Metropolis weights need every link in both directions, but "
@@ -104,7 +107,13 @@ def weigh(graph: Digraph, weights: str = "uniform", push_graph: PushGraph = "sam
     >>> weigh(Digraph(3, [(0, 1), (1, 2), (2, 0)]))
     Network(n=3, pull edges=3, push edges=3, roots=3)
     """
+    kind_of(graph, "graph", Digraph, hint="`networks.load` and the topologies make one")
     scheme = lookup(WEIGHTS, weights, "weights")
+    check_memory(
+        (len(graph.edges) + graph.n) * WEIGHT_BYTES,
+        f"a network of {graph.n:,} nodes and {len(graph.edges):,} links",
+        error=NetworkError,
+    )
     turn = {"same": lambda: graph, "reverse": graph.reverse}
     R, C = scheme(graph, lookup(turn, push_graph, "push graph")())
     return Network(R, C, graph.names, capacities=graph.capacities, notes=graph.notes)
@@ -150,7 +159,9 @@ def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.f
     _, pinned = np.unique(connected_components(W)[1], return_index=True)
     free = np.setdiff1d(np.arange(n), pinned)
     if len(free):
-        across[free] = spsolve(schur.tocsc()[free][:, free], right[free])
+        system = schur.tocsc()[free][:, free]
+        _check_filling(system)
+        across[free] = spsolve(system, right[free])
     down = -(error[:n] + W @ across) / total
     size = max(np.abs(down).max(), np.abs(across).max())
     damp = min(1.0, 2.0 / size) if size else 1.0
@@ -161,14 +172,25 @@ def _check_hubs(graph: Digraph) -> None:
     """Refuse graphs whose Newton system would fill up: a hub joins all its neighbours."""
     degrees = graph.in_degrees
     filled = float((degrees.astype(np.float64) ** 2).sum())
-    if filled > MOST_FILLED:
-        raise NetworkError(
-            message(
-                f"doubly stochastic weights would need a system with {filled:.2g} entries: node "
-                f"{graph.name(int(degrees.argmax()))} has {degrees.max()} in-links",
-                hint="use --weights metropolis where links are two-way, or uniform",
-            )
-        )
+    hub = f"node {graph.name(int(degrees.argmax()))} has {degrees.max()} in-links"
+    check_memory(
+        filled * ENTRY_BYTES,
+        f"doubly stochastic weights need a system with {filled:.2g} entries, as {hub}, and that",
+        hint=OTHERWISE,
+        error=NetworkError,
+    )
+
+
+def _check_filling(system: csr_array) -> None:
+    """Refuse a system whose factors may fill up: they stay within its band, once it is narrow."""
+    n = system.shape[0]
+    order = reverse_cuthill_mckee(system.tocsr(), symmetric_mode=True)
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    entries = system.tocoo()
+    width = 1 + int(np.abs(np.subtract(*(place[c] for c in entries.coords))).max(initial=0))
+    what = f"to solve for the doubly stochastic weights of {n:,} nodes"
+    check_memory(1.0 * n * width * ENTRY_BYTES, what, hint=OTHERWISE, error=NetworkError)
 
 
 def _check_cycles(graph: Digraph) -> None:

@@ -14,21 +14,25 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import torch
 
 from digrad import __version__
 from digrad.base.atomic import write_whole
-from digrad.base.errors import FileFormatError, message
+from digrad.base.checks import kind_of, whole
+from digrad.base.errors import FileFormatError, message, shown
+from digrad.base.files import json_of, plain_bytes
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name
 from digrad.optim.tensor_files import read_tensors, write_tensors
 
-FORMAT = 1
+FORMAT = 2  # 1 had no checksum over what is beside the numbers
 _NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")
 _MANIFEST = "manifest.json"
 T = TypeVar("T")
@@ -57,7 +61,9 @@ def save_checkpoint(
     Returns:
         The checkpoint's folder.
     """
-    folder, first = Path(folder), opt.engine.rank == 0
+    kind_of(opt, "opt", Decentralized)
+    folder, keep = Path(kind_of(folder, "folder", str, Path)), whole(keep, "keep", least=1)
+    first = opt.engine.rank == 0
     # All ranks look before rank 0 makes anything, so that they find the same name free.
     place = _together(opt, lambda: _free(folder, opt.t), "look into the folder")
     part = place.with_name(place.name + ".part")
@@ -152,6 +158,7 @@ def _finish(part: Path, place: Path, opt: Decentralized) -> None:
             for g in groups
         ],
     }
+    manifest["crc32"] = _checksum(manifest)
     write_whole(part / _MANIFEST, json.dumps(manifest, indent=1).encode())
     _sync(part)
     part.rename(place)
@@ -177,8 +184,8 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         raise CheckpointError(
             message(
-                f"{place} has format {manifest['format']}, this digrad reads {FORMAT}",
-                hint=f"use digrad {manifest['digrad']}",
+                f"{place} has format {shown(manifest['format'])}, this digrad reads {FORMAT}",
+                hint=f"use digrad {shown(manifest.get('digrad'))}",
             )
         )
     if manifest["nodes"] != opt.network.n:
@@ -194,27 +201,37 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
         prefix = "state."
         state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         nodes[node_name(node)] = state
-        extras.append(decode(json.loads(about.get("extra", "{}")), tensors))
-    groups = [decode(group, {}) for group in manifest["param_groups"]]
+        with _damaged(_node_file(place, node)):
+            extras.append(decode(json_of(about.get("extra", "{}")), tensors))
+    with _damaged(place / _MANIFEST):
+        groups = [decode(group, {}) for group in manifest["param_groups"]]
     opt.load_state_dict({"state": nodes, "param_groups": groups, "run": manifest["run"]})
     extra: dict[str, Any] = extras[0]
     return extra
 
 
 def _manifest(path: Path) -> dict[str, Any]:
+    with _damaged(path):
+        said: dict[str, Any] = json_of(plain_bytes(path))
+        if not isinstance(said, dict) or said.get("format") is None:
+            raise FileFormatError("it is no table with a format")
+        if said["format"] == FORMAT and said.pop("crc32", None) != _checksum(said):
+            raise FileFormatError("its checksum is wrong")
+        return said
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return f"{crc32(json.dumps(manifest, sort_keys=True).encode()):08x}"
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """Name the file that cannot be read, and say what is left."""
     try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        (
-            int(said["format"]),
-            int(said["nodes"]),
-            said["digrad"],
-            said["run"]["steps"],
-            said["run"]["absent"],
-        )
+        yield
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = "delete its folder to use an older one"
         raise FileFormatError(message(f"{path} cannot be read: {error}", hint=hint)) from error
-    return said
 
 
 def _together(opt: Decentralized, work: Callable[[], T], what: str) -> T:

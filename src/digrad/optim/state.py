@@ -91,7 +91,8 @@ def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         if key not in ("steps", "absent") and stored.get(key) != value:
             raise CheckpointError(
                 message(
-                    f"the stored state differs in its {key}: {stored.get(key)}, not {value}",
+                    f"the stored state differs in its {key}: {str(stored.get(key))[:200]}, "
+                    f"not {value}",
                     hint="go on with what the run was begun with, or begin a new run",
                 )
             )

@@ -1,20 +1,23 @@
 """Tensors in files, in the safetensors format: a header of JSON, then plain bytes.
 
 Eight bytes with the header's length, the header, the data. Nothing is ever unpickled; a
-checksum in the header finds damage. Other programs can read these files.
+checksum over the header and the data finds damage. Other programs can read these files.
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
+from digrad.base.atomic import create
 from digrad.base.errors import FileFormatError, message
+from digrad.base.files import json_of
+from digrad.base.memory import check_memory
 
 KINDS = {
     "F64": torch.float64,
@@ -30,6 +33,7 @@ KINDS = {
 }
 _NAMES = {dtype: name for name, dtype in KINDS.items()}
 LONGEST_HEADER = 100 << 20  # the format's own limit
+OPEN = "????????"  # stands for the checksum while it is taken
 CHUNK = 1 << 22  # numbers handled at a time
 
 
@@ -53,16 +57,25 @@ def write_tensors(
         place = end
         for part in _bytes(pieces):
             checksum = crc32(part, checksum)
-    header["__metadata__"] = {**about, "crc32": f"{checksum:08x}"}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
+    text = _sealed(header, about, checksum)
+    with create(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
             for part in _bytes(tensors[name]):
                 file.write(part)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _sealed(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
+    """Return the header as it is written, with a checksum that covers itself and the data."""
+    text = json.dumps({**header, "__metadata__": {**about, "crc32": OPEN}}).encode()
+    text += b" " * (-len(text) % 8)
+    return text.replace(_seal(OPEN), _seal(f"{crc32(text, checksum):08x}"))
+
+
+def _seal(checksum: str) -> bytes:
+    return f'"crc32": "{checksum}"'.encode()  # within a text of the header quotes are escaped
 
 
 def _bytes(pieces: Sequence[Tensor]) -> Iterator[memoryview]:
@@ -76,32 +89,45 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a file, and the texts that were stored with them."""
     try:
         with path.open("rb") as file:
-            header, length = _header(file.read(8), file, path.stat().st_size)
+            text, length = _header(file.read(8), file, os.fstat(file.fileno()).st_size)
+            said = f"the {length:,} bytes of {path.name}"
+            check_memory(2.0 * length, said, error=FileFormatError)
             data = bytearray(length)
             if file.readinto(data) != length:
                 raise FileFormatError("it ends too early")
-        about = header.pop("__metadata__", {})
-        if f"{crc32(data):08x}" != about.get("crc32"):
-            raise FileFormatError("its checksum is wrong")
+        header, about = _opened(text, data)
         return {name: _tensor(name, entry, data) for name, entry in header.items()}, about
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        what = f"{path} cannot be read: {str(error).split(chr(10))[0]}"
         raise FileFormatError(
-            message(f"{path} cannot be read: {error}", hint="delete its folder to use an older one")
+            message(what, hint="delete its folder to use an older one")
         ) from error
 
 
-def _header(size: bytes, file: Any, total: int) -> tuple[dict[str, Any], int]:
+def _header(size: bytes, file: BinaryIO, total: int) -> tuple[bytes, int]:
     length = int.from_bytes(size, "little")
     if len(size) < 8 or not 2 <= length <= min(LONGEST_HEADER, total - 8):
         raise FileFormatError("it has no header")
-    header = json.loads(file.read(length))
-    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
+    return file.read(length), total - 8 - length
+
+
+def _opened(text: bytes, data: bytearray) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the header says of the tensors, and the texts with them, if all is whole."""
+    header = json_of(text)
+    about = header.pop("__metadata__", None) if isinstance(header, dict) else None
+    if not isinstance(about, dict) or not all(isinstance(x, str) for x in about.values()):
         raise FileFormatError("its header is no table")
-    return header, total - 8 - length
+    seal = about.pop("crc32", "")
+    unsealed = text.replace(_seal(seal), _seal(OPEN))
+    if f"{crc32(unsealed, crc32(data)):08x}" != seal:
+        raise FileFormatError("its checksum is wrong")
+    return header, about
 
 
 def _tensor(name: str, entry: Mapping[str, Any], data: bytearray) -> Tensor:
     dtype, (count,), (start, end) = KINDS[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    if not all(type(x) is int for x in (count, start, end)):
+        raise FileFormatError(f"the place of {name} is no number")
     fits = 0 <= start <= end <= len(data) and start % dtype.itemsize == 0
     if not fits or end - start != count * dtype.itemsize:
         raise FileFormatError(f"{name} lies outside the file")

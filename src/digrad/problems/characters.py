@@ -2,9 +2,11 @@
 
 import torch
 
+from digrad.base.checks import seed_of, whole
 from digrad.base.errors import ParameterError, message
 from digrad.data import read_text
 from digrad.models import Transformer
+from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.modules import ModuleProblem
 
 HELD_BACK = 10  # one part in ten, at the end of the text, is for testing
@@ -41,10 +43,17 @@ def character_problem(
         device: where text and models live.
         dtype: in which they are computed.
     """
+    check_place(device, dtype)
+    nodes, length = whole(nodes, "nodes", least=1), whole(length, "length", least=1, hint="try 32")
+    sizes = {"width": width, "heads": heads, "layers": layers}
+    width, heads, layers = (whole(value, name, least=1) for name, value in sizes.items())
+    seed = seed_of(seed)
     codes, alphabet = read_text(path)
     text = torch.from_numpy(codes)
-    if length < 1:
-        raise ParameterError(message(f"length must be 1 or more, got {length}", hint="try 32"))
+    numbers = 1.0 * layers * 12 * width**2 + (2.0 * len(alphabet) + length) * width
+    check_numbers(numbers, 8, "a model", "a smaller width, or fewer layers")
+    attended = 1.0 * whole(batch, "batch", least=1) * layers * heads * length**2
+    check_numbers(attended, 8, "the attention of a batch", "a smaller batch, or length")
     stretches = (len(text) - 1) // length
     tested = max(1, stretches // HELD_BACK)
     if stretches - tested < nodes:

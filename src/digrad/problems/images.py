@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from digrad.base.checks import kind_of, real, seed_of, whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.data import Images, Part, read_images
 from digrad.data.splits import partition
 from digrad.models import MODELS
+from digrad.problems.checks import check_place
 from digrad.problems.modules import ModuleProblem
 
 
@@ -53,6 +55,10 @@ def image_problem(
         device: where data and models live.
         dtype: in which they are computed.
     """
+    check_place(device, dtype)
+    seed, dropout = seed_of(seed), real(dropout, "dropout", least=0, most=1)
+    samples, test_samples = whole(samples, "samples"), whole(test_samples, "test_samples")
+    kind_of(data_dir, "data_dir", str)
     images = read_images(data, data_dir or None)
     (pixels, labels), test = _thinned(images.train, samples), _thinned(images.test, test_samples)
     parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
@@ -70,8 +76,6 @@ def image_problem(
 
 def _thinned(part: Part, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return so many images and labels, evenly spread; 0 returns all."""
-    if count < 0:
-        raise ParameterError(message(f"samples must be 0 or more, got {count}", hint="0 takes all"))
     if not 0 < count < len(part):
         return part.pixels, part.labels
     kept = np.arange(count) * len(part) // count

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch.nn import functional
 
-from digrad.base.errors import FileFormatError, message
-from digrad.base.files import LARGEST_TEXT, check_bytes, text_of
+from digrad.base.checks import flag, kind_of, real
+from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.files import check_bytes, read_bounded, text_of
+from digrad.base.memory import check_memory
 from digrad.data.splits import partition
-from digrad.problems.logistic import MOST_NUMBERS, Logistic
+from digrad.problems.checks import check_place
+from digrad.problems.logistic import NUMBER_BYTES, Logistic
 
 LARGEST_INDEX = 2**31 - 1
 HINT = "each line holds `label index:value index:value ...`"
@@ -29,6 +33,9 @@ HINT = "each line holds `label index:value index:value ...`"
 NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+"
 PAIR = rf"[0-9]++:{NUMBER}"
 LINE = re.compile(rf"[ \t]*+{NUMBER}(?:[ \t]++{PAIR})*+[ \t]*+")
+
+# Bytes that a letter, a number and a line take on their way into a matrix, from above.
+TEXT_COPIES, PAIR_BYTES, LINE_BYTES = 6, 100, 400
 
 Vector = NDArray[np.float64]
 
@@ -66,6 +73,10 @@ def libsvm_problem(
         device: where the data live.
         dtype: in which they are computed.
     """
+    flag(normalise, "normalise")
+    flag(bias, "bias")
+    check_place(device, dtype)
+    positive = None if positive is None else real(positive, "positive")
     H, labels = read_libsvm(path)
     with _blaming(path):
         y = signs(labels, positive)
@@ -87,7 +98,12 @@ def read_libsvm(path: str | Path) -> tuple[csr_array, Vector]:
         FileFormatError: The file is not there, or not in this format.
     """
     with _blaming(path):
-        text = re.sub("#[^\n]*", "", text_of(_bytes(Path(path))))
+        raw = _bytes(Path(kind_of(path, "path", str, Path)))
+        pairs, lines_ = raw.count(b":"), raw.count(b"\n") + raw.count(b"\r") + 1
+        said = f"reading {lines_:,} lines with {pairs:,} numbers"
+        needed = TEXT_COPIES * len(raw) + PAIR_BYTES * pairs + LINE_BYTES * lines_
+        check_memory(needed, said, error=FileFormatError)
+        text = re.sub("#[^\n]*", "", text_of(raw))
         rows = [(k, row) for k, row in enumerate(text.split("\n"), 1) if row.strip(" \t")]
         lines = np.array([k for k, _ in rows])
         for k, row in rows:
@@ -178,13 +194,9 @@ def _unit_rows(H: csr_array) -> csr_array:
 
 
 def _check_size(samples: int, dim: int) -> None:
-    if samples * dim > MOST_NUMBERS:
-        raise FileFormatError(
-            message(
-                f"{samples} samples with {dim} features are more than {MOST_NUMBERS:.2g} numbers",
-                hint="features are kept dense; leave out rare ones",
-            )
-        )
+    what = f"{samples:,} samples with {dim:,} features"
+    hint = "features are kept dense; leave out rare ones"
+    check_memory(2.0 * NUMBER_BYTES * samples * dim, what, hint=hint, error=FileFormatError)
 
 
 def _bytes(path: Path) -> bytes:
@@ -193,6 +205,7 @@ def _bytes(path: Path) -> bytes:
         raise FileFormatError(
             message(kind if path.exists() else "no such file", hint="check the path")
         )
+    check_bytes(path.stat().st_size)
     suffix = path.suffix.lower()
     with (
         gzip.open(path)
@@ -201,9 +214,7 @@ def _bytes(path: Path) -> bytes:
         if suffix == ".bz2"
         else path.open("rb") as stream
     ):
-        raw = stream.read(LARGEST_TEXT + 1)
-    check_bytes(len(raw), LARGEST_TEXT)
-    return raw
+        return read_bounded(cast(BinaryIO, stream))
 
 
 @contextmanager
@@ -215,7 +226,9 @@ def _blaming(path: str | Path) -> Iterator[None]:
     except FileFormatError as error:
         hint = "" if "hint: " in str(error) else HINT
         raise FileFormatError(message(f"{shown}: {error}", hint=hint)) from error
-    except (OSError, EOFError, zlib.error) as error:  # from the system or unpacking
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # from the system or unpacking
+        if isinstance(error, DigradError):
+            raise
         said = " ".join(f"cannot be read ({error})".split())[:200]
         raise FileFormatError(
             message(f"{shown}: {said}", hint="was it written completely?")

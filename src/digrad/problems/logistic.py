@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import inf
-from numbers import Integral
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message, shown
+from digrad.problems.checks import check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
-MOST_NUMBERS = 1 << 30  # in all features together: 4 GiB in float32, thrice that to build
+NUMBER_BYTES = 14  # that a feature takes while all are put together
+DRAW_BYTES = 150  # that a feature takes while those of a node are drawn
 COMMON, OFFSETS, FEATURES, LABELS = 1, 2, 3, 4  # streams of the generator; gradients use 0
 
 
@@ -78,7 +79,15 @@ class Logistic:
             device: where they live.
             dtype: in which they are computed.
         """
-        _check_sizes(nodes, dim, samples, sigma_h, seed)
+        nodes, dim = whole(nodes, "nodes", least=1), whole(dim, "dim", least=1)
+        samples, seed = whole(samples, "samples", least=1), seed_of(seed)
+        sigma_h = real(sigma_h, "sigma_h", least=0, hint="try 0.2")
+        check_place(device, dtype)
+        _check_options(rho, batch)
+        what = f"{nodes:,} nodes with {samples:,} samples of dimension {dim:,}"
+        check_numbers(1.0 * nodes * samples * dim, NUMBER_BYTES, what, "take fewer samples")
+        largest = 1.0 * samples * dim  # of one node, drawn at once in double precision
+        check_numbers(largest, DRAW_BYTES, "the samples of a node", "take fewer samples")
         common = _node(seed, 0).normals(range(1), dim, COMMON)[0, 0]
         features, labels = [], []
         for i in range(nodes):
@@ -169,33 +178,15 @@ def _node(seed: int, i: int) -> Sampler:
     return Sampler(torch.tensor(seed), torch.tensor([i]))
 
 
-def _check_sizes(nodes: int, dim: int, samples: int, sigma_h: float, seed: int) -> None:
-    for name, value in (("nodes", nodes), ("dim", dim), ("samples", samples)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ParameterError(
-                message(f"{name} must be a whole number from 1 on, got {value}", hint="try 20")
-            )
-    if nodes * samples * dim > MOST_NUMBERS:
-        raise ParameterError(
-            message(
-                f"{nodes} nodes with {samples} samples of dimension {dim} are more than "
-                f"{MOST_NUMBERS:.2g} numbers",
-                hint="take fewer samples",
-            )
-        )
-    if not 0 <= sigma_h < inf:
-        raise ParameterError(
-            message(f"sigma_h must be finite and at least 0, got {sigma_h}", hint="try 0.2")
-        )
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise ParameterError(
-            message(f"a seed is an integer in 0 .. 2^63 - 1, got {seed}", hint="0 will do")
-        )
-
-
 def _check(
     features: Sequence[Tensor], labels: Sequence[Tensor], rho: float, batch: int | None
 ) -> None:
+    for name, given in (("features", features), ("labels", labels)):
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            what = f"{name} must be a list with a tensor for each node, got {shown(given)}"
+            raise ParameterError(message(what, hint="pass [tensor, tensor, ...]"))
+        for node, value in enumerate(given):
+            check_tensor(value, f"{name} of node {node}")
     if not features or len(features) != len(labels):
         raise ParameterError(
             message(
@@ -204,13 +195,14 @@ def _check(
             )
         )
     for node, (h, y) in enumerate(zip(features, labels, strict=True)):
-        _check_node(node, h, y, features[0].shape[-1])
-    if not 0 <= rho <= 1e30:  # what single precision can hold
-        raise ParameterError(message(f"rho must lie in 0 .. 1e30, got {rho}", hint="try 0.01"))
-    if batch is not None and (not isinstance(batch, Integral) or batch < 0):
-        raise ParameterError(
-            message(f"batch must be a whole number, got {batch}", hint="0 takes all samples")
-        )
+        _check_node(node, h, y, features[0].shape[-1] if features[0].dim() else 0)
+    _check_options(rho, batch)
+
+
+def _check_options(rho: float, batch: int | None) -> None:
+    real(rho, "rho", least=0, most=1e30, hint="try 0.01")  # what single precision can hold
+    if batch is not None:
+        whole(batch, "batch", hint="0 takes all samples")
 
 
 def _check_node(node: int, h: Tensor, y: Tensor, dim: int) -> None:

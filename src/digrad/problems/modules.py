@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -12,16 +11,19 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from digrad.base.checks import kind_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message, shown
 from digrad.problems import evaluation
+from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
 from digrad.problems.flat_module import Rows
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
 
 DRAWS, DROPOUT = 0, 1  # streams of the generator
+SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
 
 Batched = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # rows, inputs, targets, words
@@ -66,7 +68,9 @@ class ModuleProblem:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        _check_sizes(len(data), batch, node_samples)
+        kind_of(module, "module", nn.Module)
+        _check_sizes(data, batch, node_samples)
+        check_place(device, dtype)
         parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
         self._prepare, self._dtype = prepare, dtype
@@ -84,6 +88,10 @@ class ModuleProblem:
             self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
         self._loss = for_rows(loss, held)
+        numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())
+        check_numbers(
+            numbers, SAMPLE_BYTES, f"a batch of {self.batch:,} samples", "a smaller batch"
+        )
         some = torch.arange(self.batch, device=device) % len(self._training.targets)
         inputs = self._ready(self._training.inputs[some])
         own = deepcopy(module).to(device=device, dtype=dtype)
@@ -209,11 +217,10 @@ def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Tensor:
     return torch.autograd.grad(total(points, *columns), points)[0]
 
 
-def _check_sizes(nodes: int, batch: int, node_samples: int) -> None:
-    for name, value, least in (
-        *(("nodes", nodes, 1), ("batch", batch, 1)),
-        ("node_samples", node_samples, 0),
-    ):
-        if not isinstance(value, Integral) or value < least:
-            what = f"{name} must be a whole number from {least} on, got {value}"
-            raise ParameterError(message(what, hint="try 8"))
+def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+        what = f"data must be a list with the samples of each node, got {shown(data)}"
+        raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
+    whole(len(data), "nodes", least=1)
+    whole(batch, "batch", least=1, hint="try 8")
+    whole(node_samples, "node_samples", hint="try 1000; 0 takes all")

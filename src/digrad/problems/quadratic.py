@@ -1,18 +1,23 @@
 """Quadratics whose condition, heterogeneity and noise are chosen, with a known optimum."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from math import inf, sqrt
-from numbers import Integral
+from math import sqrt
 
 import torch
 from torch import Tensor
 
+from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
+from digrad.problems.checks import check_numbers, check_place, check_tensor
 from digrad.theory.rates import Setting
 
-MOST_NUMBERS = 1 << 27  # in all matrices together: 1 GiB while they are made
+MATRIX_BYTES, DIAGONAL_BYTES = 56, 100  # that a number of A takes while all are made
+AT_ONCE = 1 << 20  # numbers drawn at a time: 8 MB
+THREADED_DIM = 256  # from which several threads pay
 EIGENBASES, OPTIMUM, CENTRES = 1, 2, 3  # streams of the generator; gradients use stream 0
 
 
@@ -66,19 +71,22 @@ class Quadratic:
             device: where they live.
             dtype: in which they are computed.
         """
-        _check_sizes(nodes, dim, rotate, seed)
-        if not 1 <= condition < inf:
-            raise ParameterError(
-                message(f"condition must be finite and at least 1, got {condition}", hint="try 10")
-            )
-        if not 0 <= heterogeneity < inf:
-            raise ParameterError(
-                message(
-                    f"heterogeneity must be finite and at least 0, got {heterogeneity}",
-                    hint="0 gives all nodes the same minimiser",
-                )
-            )
-        A = _matrices(nodes, dim, condition, rotate, seed)
+        nodes, dim = whole(nodes, "nodes", least=1), whole(dim, "dim", least=1)
+        seed, rotate = seed_of(seed), flag(rotate, "rotate")
+        check_place(device, dtype)
+        condition = real(condition, "condition", least=1, hint="try 10")
+        heterogeneity = real(
+            heterogeneity,
+            "heterogeneity",
+            least=0,
+            hint="0 gives all nodes the same minimiser",
+        )
+        what = f"{nodes:,} quadratics of dimension {dim:,}"
+        each = MATRIX_BYTES if rotate else DIAGONAL_BYTES
+        hint = "rotate = false keeps only diagonals" if rotate else "fewer nodes or variables"
+        check_numbers(1.0 * nodes * dim * (dim if rotate else 1), each, what, hint)
+        with _few_threads(dim):
+            A = _matrices(nodes, dim, condition, rotate, seed)
         b = _minimisers(A, (nodes, dim), heterogeneity, seed)
         return cls(A.to(device, dtype), b.to(device, dtype), sigma=sigma)
 
@@ -139,15 +147,34 @@ def _times(A: Tensor, v: Tensor) -> Tensor:
 def _matrices(nodes: int, dim: int, condition: float, rotate: bool, seed: int) -> Tensor:
     exponents = torch.linspace(0, -1, dim, dtype=torch.float64)  # one alone is 0
     eigenvalues = torch.pow(condition, exponents)
-    return torch.stack([_matrix(eigenvalues, rotate, seed, i) for i in range(nodes)])
+    count = dim * dim if rotate else dim
+    A = torch.empty((nodes, dim, dim) if rotate else (nodes, dim), dtype=torch.float64)
+    # Drawn for many nodes at a time, as a single one's draws cost as much; then one by one,
+    # since products of stacked matrices round otherwise than those of each.
+    for some in torch.split(torch.arange(nodes), max(1, AT_ONCE // count)):
+        sampler = Sampler(torch.tensor(seed), some)
+        if not rotate:
+            A[some] = eigenvalues[sampler.bits(range(1), dim, EIGENBASES)[0].argsort(-1)]
+            continue
+        for i, normals in zip(
+            some.tolist(), sampler.normals(range(1), count, EIGENBASES)[0], strict=True
+        ):
+            A[i] = _rotated(eigenvalues, normals.view(dim, dim))
+    return A
 
 
-def _matrix(eigenvalues: Tensor, rotate: bool, seed: int, i: int) -> Tensor:
-    dim = len(eigenvalues)
-    sampler = Sampler(torch.tensor(seed), torch.tensor([i]))
-    if not rotate:
-        return eigenvalues[sampler.bits(range(1), dim, EIGENBASES).flatten().argsort()]
-    normals = sampler.normals(range(1), dim * dim, EIGENBASES).view(dim, dim)
+@contextmanager
+def _few_threads(dim: int) -> Iterator[None]:
+    """Factor small matrices by one thread: others would only be woken and wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if dim < THREADED_DIM else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _rotated(eigenvalues: Tensor, normals: Tensor) -> Tensor:
     Q = torch.linalg.qr(normals).Q  # the signs of its columns do not matter to Q D Qᵀ
     A: Tensor = (Q * eigenvalues) @ Q.T
     return (A + A.T) / 2
@@ -168,26 +195,11 @@ def _minimisers(A: Tensor, shape: tuple[int, int], heterogeneity: float, seed: i
     return best + heterogeneity / spread.sqrt() * centres
 
 
-def _check_sizes(nodes: int, dim: int, rotate: bool, seed: int) -> None:
-    for name, value in (("nodes", nodes), ("dim", dim)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ParameterError(
-                message(f"{name} must be a whole number from 1 on, got {value}", hint="try 10")
-            )
-    if nodes * dim * (dim if rotate else 1) > MOST_NUMBERS:
-        raise ParameterError(
-            message(
-                f"{nodes} nodes of dimension {dim} need more than {MOST_NUMBERS:.2g} numbers",
-                hint="rotate = false keeps only diagonals",
-            )
-        )
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise ParameterError(
-            message(f"a seed is an integer in 0 .. 2^63 - 1, got {seed}", hint="0 will do")
-        )
-
-
 def _check(A: Tensor, b: Tensor, sigma: float) -> None:
+    for name, value in (("A", A), ("b", b)):
+        if not check_tensor(value, name).is_floating_point():
+            what = f"{name} is a tensor of {value.dtype}"
+            raise ParameterError(message(what, hint=f"pass {name}.double()"))
     if b.dim() != 2 or A.shape not in (b.shape, (*b.shape, b.shape[-1])) or 0 in b.shape:
         raise ParameterError(
             message(
@@ -195,10 +207,7 @@ def _check(A: Tensor, b: Tensor, sigma: float) -> None:
                 hint="b is (nodes, dim), A is (nodes, dim, dim) or (nodes, dim)",
             )
         )
-    if not 0 <= sigma < inf:
-        raise ParameterError(
-            message(f"sigma must be finite and at least 0, got {sigma}", hint="0 means no noise")
-        )
+    real(sigma, "sigma", least=0, hint="0 means no noise")
     exact = A.to("cpu", torch.float64)
     if not (b.isfinite().all() and exact.isfinite().all()):
         raise ParameterError(message("A or b has entries that are not finite", hint="check both"))

@@ -1,13 +1,14 @@
 """Experiments as TOML files: every key checked, every wrong one explained."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from digrad.base.errors import DigradError, FileFormatError, lookup, message
+from digrad.base.checks import real
+from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
+from digrad.base.files import plain_bytes, toml_of
 from digrad.base.own_code import is_own
 from digrad.networks import Network, build
 
@@ -126,12 +127,14 @@ class Experiment:
         ]
         for key, fine, wanted, got in checks:
             if not fine:
-                raise ExperimentError(f"{key} must be {wanted}, got {got!r}")
+                raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
         _one_of("dtype", self.dtype, ("float32", "float64"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
-                raise ExperimentError(f"{where} must be different numbers from 0 on, got {sizes}")
+                raise ExperimentError(
+                    f"{where} must be different numbers from 0 on, got {shown(sizes)}"
+                )
         for a in self.algorithms:
             if not (a.step_sizes or self.step_sizes):
                 raise ExperimentError(f"algorithms.{a.label} has no step size: step_sizes is empty")
@@ -173,13 +176,14 @@ def load_experiment(path: str | Path) -> Experiment:
     """Read an experiment from a TOML file."""
     file = Path(path)
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = toml_of(plain_bytes(file))
     except FileNotFoundError:
         hint = "`digrad init` writes an example"
         raise FileFormatError(message(f"{file}: no such file", hint=hint)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, FileFormatError) as error:
         what = "a folder" if file.is_dir() else error
         hint = "`digrad init` writes an example"
+        what = str(what).removeprefix("not a TOML file: ")
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
         # The copies that a run folder keeps of the user's own files are in its folder "code".
@@ -230,7 +234,7 @@ def arguments(
 
 def _read(cls: type, table: Any, where: str) -> Any:
     if not isinstance(table, Mapping):
-        raise ExperimentError(f"{where} must be a table, got {table!r}")
+        raise ExperimentError(f"{where} must be a table, got {shown(table)}")
     hints, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
     values: dict[str, Any] = {}
     beside: dict[str, Any] = {}
@@ -257,15 +261,15 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         return value
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise ExperimentError(f"{where} must be a table, got {value!r}")
+            raise ExperimentError(f"{where} must be a table, got {shown(value)}")
         return dict(value)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
                 raise ExperimentError(
                     message(
-                        f"{where} must be a list, got {value!r}",
-                        hint=f"write [{value!r}] or [0, 1, 2]",
+                        f"{where} must be a list, got {shown(value)}",
+                        hint=f"write [{shown(value)}] or [0, 1, 2]",
                     )
                 )
             value = [value]
@@ -275,7 +279,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
     if options:  # a union, such as int | None, or a Literal
         return _any_of(value, options, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return real(value, where)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         names = {
             int: "a whole number",
@@ -283,7 +287,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
             str: "a text in quotes",
             bool: "true or false",
         }
-        raise ExperimentError(f"{where} must be {names.get(kind, kind)}, got {value!r}")
+        raise ExperimentError(f"{where} must be {names.get(kind, kind)}, got {shown(value)}")
     return value
 
 
@@ -297,7 +301,7 @@ def _any_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
             except ExperimentError:
                 continue
     names = ", ".join(getattr(o, "__name__", repr(o)) for o in options if o is not type(None))
-    raise ExperimentError(f"{where} must be one of: {names}; got {value!r}")
+    raise ExperimentError(f"{where} must be one of: {names}; got {shown(value)}")
 
 
 def _text(value: Any) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from digrad.base.atomic import write_whole
 from digrad.base.errors import message
+from digrad.base.files import json_of, plain_bytes
 from digrad.runs.folder import RunFolderError
 
 NAME = "processes.json"
@@ -38,7 +39,7 @@ class Launch:
         if not os.path.exists(path):  # no error either where no file can be
             return cls()
         try:
-            said = json.loads(path.read_text(encoding="utf-8"))
+            said = json_of(plain_bytes(path))
             return cls(str(said["launcher"]), str(said["message_dtype"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = f"delete {path} if the run's messages were exact"

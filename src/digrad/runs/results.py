@@ -1,7 +1,6 @@
 """What runs recorded: the metrics of one or several run folders as NumPy columns."""
 
 import csv
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message
+from digrad.base.files import plain_bytes, toml_of
 from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
 from digrad.runs.folder import JobFile
 
@@ -198,7 +198,7 @@ def _name(path: Path) -> str:
     file, name = path / "experiment.toml", None
     try:
         if file.exists():  # metrics can be read without
-            name = tomllib.loads(file.read_text(encoding="utf-8")).get("name")
+            name = toml_of(plain_bytes(file)).get("name")
     except (OSError, ValueError) as error:
         hint = "mend the file, or remove it to call the run by its folder"
         raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error

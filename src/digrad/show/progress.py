@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from digrad.base.errors import printable
 from digrad.runs.experiment import Experiment
 
 
@@ -14,7 +15,7 @@ from digrad.runs.experiment import Experiment
 def progress_bar(experiment: Experiment) -> Iterator[Any]:
     """Show trial-steps done, their rate and the time left; nothing when not on a terminal."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} trial-steps{task.fields[rate]}"),
         TimeRemainingColumn(),
@@ -30,7 +31,7 @@ def progress_bar(experiment: Experiment) -> Iterator[Any]:
             speed = bar.tasks[0].speed
             bar.update(
                 task,
-                description=f"{job.algorithm} on {job.network}",
+                description=printable(f"{job.algorithm} on {job.network}"),
                 completed=sum(done.values()),
                 rate=f", {speed:,.0f}/s" if speed else "",
             )

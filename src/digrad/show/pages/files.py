@@ -1,37 +1,52 @@
 """What lies in the folder of a run or a study beside its numbers: pictures, settings, versions."""
 
-import json
 from base64 import b64encode
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from digrad.base.errors import FileFormatError, printable
+from digrad.base.files import json_of, plain_bytes
 from digrad.runs.columns import METRICS
 from digrad.show.pages.markup import facts, fold
 from digrad.show.pages.page import Section
 
+PNG = b"\x89PNG\r\n\x1a\n"
 PICTURES = 3 * 2**20  # bytes of pictures that a page takes in
 
 
 def pictures(paths: Iterable[Path]) -> list[Section]:
-    """Return pictures, but for those of curves, which a page draws itself; none: no section."""
+    """Return pictures, but for those of curves, which a page draws itself; none: no section.
+
+    A link is no picture, whatever it leads to: a page is handed on, and must not take along
+    what lies elsewhere.
+    """
     body, room = "", PICTURES
     for path in paths:
-        size = path.stat().st_size
-        if path.stem in METRICS or size > room:
+        image = b"" if path.stem in METRICS else _png(path, room)
+        if not image:
             continue
-        room -= size
-        image = b64encode(path.read_bytes()).decode()
-        name = escape(path.stem, quote=True)
-        body += f'<img alt="{name}" title="{name}" src="data:image/png;base64,{image}">'
+        room -= len(image)
+        name = escape(printable(path.stem), quote=True)
+        source = b64encode(image).decode()
+        body += f'<img alt="{name}" title="{name}" src="data:image/png;base64,{source}">'
     return [Section("Pictures", f'<div class="pictures">{body}</div>')] if body else []
+
+
+def _png(path: Path, most: int) -> bytes:
+    """Return the bytes of a plain file that is a PNG and not too large, or nothing."""
+    try:
+        content = plain_bytes(path, most, follow=False)
+    except (OSError, FileFormatError):
+        return b""
+    return content if content.startswith(PNG) else b""
 
 
 def folded_table(title: str, path: Path) -> str:
     """Return a JSON object of names and values, folded; nothing if there is none."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
+        table = json_of(plain_bytes(path, follow=False))
         pairs = {str(key): str(value) for key, value in table.items()}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, FileFormatError, AttributeError):
         return ""
     return fold(title, facts(pairs))

@@ -1,0 +1,114 @@
+"""How much memory one thing may take: asked before it is taken, answered with a number.
+
+At most what is free, here and in this process's control group, and no more than a ceiling: a
+slip in a size, or a small file that unpacks to a large one, must not take a whole machine.
+``DIGRAD_MEMORY`` is the ceiling in GiB for who needs a higher one.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+
+from digrad.base.errors import DigradError, ParameterError, message, shown
+
+CEILING = 2 << 30  # bytes
+SHARE = 0.8  # of what is free: others need some too
+SMALL = 32 << 20  # bytes that nobody asks about
+VARIABLE = "DIGRAD_MEMORY"
+GIB = 2**30
+
+
+def check_memory(
+    needed: float, what: str, *, hint: str = "", error: type[DigradError] = ParameterError
+) -> None:
+    """Refuse what would take more memory than there may be.
+
+    Args:
+        needed: bytes at the worst moment, estimated from above.
+        what: what needs them, as the beginning of a sentence.
+        hint: what to do instead.
+        error: what is raised.
+    """
+    if needed <= SMALL:
+        return
+    most, why = _allowed()
+    if needed > most:
+        said = f"{what} would take about {needed / GIB:,.3g} GiB of memory, {why}"
+        raise error(
+            message(said, hint=hint or f"{VARIABLE}=16 allows 16 GiB, if there are as many")
+        )
+
+
+def allowed() -> int:
+    """Return how many bytes one thing may take now."""
+    return _allowed()[0]
+
+
+def _allowed() -> tuple[int, str]:
+    ceiling = _ceiling()
+    free = int(SHARE * min(_free(), default=ceiling / SHARE))
+    if free < ceiling:
+        return free, f"more than the {free / GIB:.3g} GiB that may be used of what is free"
+    return ceiling, f"more than the {ceiling / GIB:.3g} GiB that one thing may take"
+
+
+def _ceiling() -> int:
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return CEILING
+    with suppress(ValueError):
+        if isfinite(float(text)) and float(text) > 0:
+            return int(float(text) * GIB)
+    what = f"{VARIABLE} must be a number of GiB, got {shown(text)}"
+    raise ParameterError(message(what, hint=f"for example {VARIABLE}=16"))
+
+
+def _free() -> Iterator[float]:
+    """Yield every bound that this system knows of, in bytes."""
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+    yield from _free_of_group()
+    with suppress(ImportError):  # there are no such limits on Windows
+        import resource
+
+        taken = _table("/proc/self/status")
+        for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+            most, _ = resource.getrlimit(limit)
+            if most != resource.RLIM_INFINITY:
+                yield max(0, most - int(taken.get(f"{name}:", 0)) * 1024)
+
+
+def _free_of_group() -> Iterator[float]:
+    """Yield what a container or a batch system leaves to this process (cgroups v2 and v1)."""
+    for line in _lines("/proc/self/cgroup"):
+        _, kind, place = [*line.split(":", 2), "", ""][:3]
+        if kind and "memory" not in kind.split(","):
+            continue
+        root = Path("/sys/fs/cgroup/memory" if kind else "/sys/fs/cgroup")
+        most, used = ("limit_in_bytes", "usage_in_bytes") if kind else ("max", "current")
+        for folder in dict.fromkeys((root / place.strip("/"), root)):  # a container sees its own
+            values = [next(iter(_lines(folder / f"memory.{name}")), "") for name in (most, used)]
+            if all(value.isdigit() for value in values):
+                yield max(0, int(values[0]) - int(values[1]) + _dropped(folder))
+
+
+def _dropped(folder: Path) -> int:
+    """Return what is counted as used but only remembers files."""
+    found = _table(folder / "memory.stat")
+    return int(found.get("total_inactive_file") or found.get("inactive_file") or 0)
+
+
+def _table(path: str | Path) -> dict[str, str]:
+    """Return the first word of each line and the one after it."""
+    words = (line.split() for line in _lines(path))
+    return {row[0]: row[1] for row in words if len(row) > 1}
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:  # another system
+        return []

@@ -1,6 +1,7 @@
 """From whatever people have to a network, and to what can be said of it."""
 
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,7 @@ def network(
 
 
 def analyze(
-    what: Source,
-    setting: Setting | None = None,
-    *,
-    n: int | None = None,
-    options: dict[str, Any] | None = None,
-    **numbers: float,
+    what: Source, setting: Setting | None = None, *, n: int | None = None, **more: Any
 ) -> Analysis:
     """Say whether S-PP works on a network, how fast, and with which step; print the result.
 
@@ -87,17 +83,19 @@ def analyze(
         what: a network, or whatever ``network`` takes.
         setting: what is known of the problem and the run, as one object.
         n: nodes, for a topology's name.
-        options: for ``digrad.analysis.analyze``, such as its ``rtol``.
-        numbers: the same one by one: ``L``, ``sigma``, ``delta_f``, ``F0``, ``T``.
+        more: the same number by number, ``L``, ``sigma``, ``delta_f``, ``F0``, ``T``; and what
+            else ``digrad.analysis.analyze`` takes: ``rtol``, ``tree_rule``.
     """
-    known = dict.fromkeys(Setting.__dataclass_fields__)
-    for name in numbers:
-        lookup(known, name, "argument of analyze")
-    if setting is not None and numbers:
+    numbers = Setting.__dataclass_fields__
+    options = signature(analyze_network).parameters
+    for name in more:
+        lookup({**numbers, **options}, name, "argument of analyze")
+    given = {name: value for name, value in more.items() if name in numbers}
+    rest = {name: value for name, value in more.items() if name not in numbers}
+    if setting is not None and given:
         hint = "give one of the two"
         raise ParameterError(message("a setting, and numbers for one as well", hint=hint))
-    setting = setting or Setting(**numbers)  # type: ignore[arg-type]  # T is checked there
-    return analyze_network(network(what, n), setting, **(options or {}))
+    return analyze_network(network(what, n), setting or Setting(**given), **rest)
 
 
 def labelled(networks: Any, n: int) -> dict[str, Network]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError
 from digrad.problems import ModuleProblem
-from digrad.problems.flat_module import Rows
+from digrad.problems.flat_module import FlatModule
 from digrad.problems.layers import Dropout
 
 INPUTS = torch.randn(6, 1, 8, 8, generator=torch.manual_seed(3))
@@ -50,12 +50,12 @@ class With(nn.Module):
         return self.then(self, self.linear(x.flatten(1)))
 
 
-# Rows and names.
+# FlatModule and names.
 
 
 def test_a_row_is_the_parameters_in_order() -> None:
     module = network()
-    rows = Rows.of(module, INPUTS)
+    rows = FlatModule.of(module, INPUTS)
     assert torch.equal(rows.start(), nn.utils.parameters_to_vector(module.parameters()))
     assert rows.dim == 4 * 9 + 4 + 36 * 5 + 5 + 5 * 3 + 3 == len(rows.start())
     row = torch.arange(float(rows.dim))
@@ -70,7 +70,7 @@ def test_a_row_is_the_parameters_in_order() -> None:
 
 def test_layers_are_computed_otherwise_but_the_same() -> None:
     module = network(p=0.0)
-    rows = Rows.of(module, INPUTS)
+    rows = FlatModule.of(module, INPUTS)
     got = functional_call(rows.training, rows.named(rows.start()), (INPUTS,))
     torch.testing.assert_close(got, module(INPUTS))
     assert rows.words == {}  # a dropout that drops nothing wants no random numbers
@@ -114,7 +114,7 @@ def test_frozen_parameters_stay_what_they_are() -> None:
 @pytest.mark.parametrize("module", [nn.Flatten(), nn.Linear(2, 2).requires_grad_(False)])
 def test_nothing_to_train_is_refused(module: nn.Module) -> None:
     with pytest.raises(DigradError, match=r"no parameters to train\n  hint: set requires_grad"):
-        Rows.of(module, torch.ones(3, 2))
+        FlatModule.of(module, torch.ones(3, 2))
 
 
 def test_the_module_stays_untouched() -> None:
@@ -206,7 +206,7 @@ def test_constant_buffers_are_kept() -> None:
 def test_random_numbers_of_its_own_are_refused(module: nn.Module) -> None:
     state = torch.random.get_rng_state()
     with pytest.raises(DigradError, match="draws random numbers of its own") as error:
-        Rows.of(module, INPUTS)
+        FlatModule.of(module, INPUTS)
     assert "(seed, node, step)" in str(error.value)
     assert "hint: use nn.Dropout modules" in str(error.value)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -215,37 +215,37 @@ def test_random_numbers_of_its_own_are_refused(module: nn.Module) -> None:
 def test_dropout_called_twice_is_refused() -> None:
     module = With(lambda self, x: self.drop(self.drop(x)), drop=nn.Dropout(0.5))
     with pytest.raises(DigradError, match=r"'drop' is called twice .*\n  hint: give each call its"):
-        Rows.of(module, INPUTS)
+        FlatModule.of(module, INPUTS)
     nothing = With(lambda self, x: self.drop(self.drop(x)), drop=nn.Dropout(0.0))
-    assert Rows.of(nothing, INPUTS).words == {}
+    assert FlatModule.of(nothing, INPUTS).words == {}
 
 
 def test_one_dropout_at_two_places_of_a_sequence() -> None:
     drop = nn.Dropout(0.5)
     module = nn.Sequential(nn.Flatten(), drop, nn.Linear(64, 3), drop)
-    rows = Rows.of(module, INPUTS)
+    rows = FlatModule.of(module, INPUTS)
     assert rows.words == {"1": 6 * 64, "3": 6 * 3}  # each with numbers of its own
 
 
 def test_dropouts_inside_and_unused_ones() -> None:
     inner = nn.Sequential(nn.Identity(), nn.Dropout(0.5))
     module = With(lambda self, x: self.inner(x), inner=inner, idle=nn.Dropout(0.5))
-    assert Rows.of(module, INPUTS).words == {"inner.1": 6 * 3}
+    assert FlatModule.of(module, INPUTS).words == {"inner.1": 6 * 3}
 
 
 def test_a_module_that_returns_no_tensor_is_refused() -> None:
     with pytest.raises(DigradError, match=r"returns a tuple, not a tensor\n  hint: wrap it"):
-        Rows.of(With(lambda self, x: (x, x)), INPUTS)
+        FlatModule.of(With(lambda self, x: (x, x)), INPUTS)
 
 
 def test_outputs_that_are_no_numbers_are_not_taken_for_random() -> None:
-    assert Rows.of(With(lambda self, x: x * float("nan")), INPUTS).words == {}
+    assert FlatModule.of(With(lambda self, x: x * float("nan")), INPUTS).words == {}
 
 
 def test_draws_are_a_function_of_seed_node_and_step() -> None:
     """Drawn for all, or for some trials, nodes and steps: the same numbers."""
     made = problem(network())
-    words = sum(Rows.of(network(), INPUTS[:3]).words.values())
+    words = sum(FlatModule.of(network(), INPUTS[:3]).words.values())
     assert words == 3 * 4 + 3 * 5
     seeds = torch.tensor([5, 8, 2**40])
     whole = made.sample(Sampler(seeds, torch.arange(4)), range(20))
@@ -266,7 +266,7 @@ def test_the_share_that_is_dropped(p: float) -> None:
     """10 800 and 240 000 draws of a fixed seed: five deviations leave room for nothing else."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 9, 3), nn.Dropout2d(p), nn.Flatten(), nn.Dropout(p))
-    rows = Rows.of(module, INPUTS)
+    rows = FlatModule.of(module, INPUTS)
     count = sum(rows.words.values())
     assert count == 6 * 9 + 6 * 9 * 36
     words = Sampler(torch.tensor(1), torch.arange(20)).bits(range(10), count, 1)
@@ -300,7 +300,7 @@ def test_when_all_is_dropped_only_the_last_bias_learns() -> None:
 
 def test_what_a_pass_keeps_is_counted() -> None:
     """Outputs of all layers, patches of convolutions, the whole once more; 6 images."""
-    rows = Rows.of(network(0.0), INPUTS)
+    rows = FlatModule.of(network(0.0), INPUTS)
     each = [144, 144, 36, 36, 36, 5, 5, 3, 3]
     assert rows.kept(INPUTS) == 6 * (sum(each) + 64 * 9)
     assert rows.kept(INPUTS[:1]) == sum(each) + 64 * 9

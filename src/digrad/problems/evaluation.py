@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from torch.utils.data import Dataset
 
 from digrad.base.errors import ParameterError, message
-from digrad.problems.flat_module import Rows
+from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import CROSS_ENTROPIES, Loss, cross_entropy
 
 AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
@@ -55,7 +55,7 @@ class Evaluation:
     most of the time then, and takes many points together.
     """
 
-    rows: Rows
+    rows: FlatModule
     loss: Loss
     ready: Callable[[Tensor], Tensor]  # from stored inputs to what the module takes
     classifies: bool  # whether targets are numbers of classes

@@ -1,6 +1,6 @@
 """Any module as a pure function of one flat row of parameters.
 
-    rows = Rows.of(module, inputs)
+    rows = FlatModule.of(module, inputs)
     outputs = functional_call(rows.training, rows.named(row, words), inputs)
 
 A module is refused, with the reason, where it is no such function: buffers that change in a
@@ -23,7 +23,7 @@ from digrad.problems.layers import Conv2d, Dropout, MaxPool2d
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class FlatModule:
     """A module whose parameters come as flat rows.
 
     Args:
@@ -37,7 +37,7 @@ class Rows:
     words: dict[str, int]
 
     @classmethod
-    def of(cls, module: nn.Module, inputs: Tensor) -> "Rows":
+    def of(cls, module: nn.Module, inputs: Tensor) -> "FlatModule":
         """Prepare a module for batches such as ``inputs``; the module itself stays untouched."""
         plain = deepcopy(module).eval()
         training = _swapped(deepcopy(module)).train()

@@ -18,7 +18,7 @@ from digrad.base.errors import ParameterError, message, shown
 from digrad.problems import evaluation
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
-from digrad.problems.flat_module import Rows
+from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
 
@@ -95,7 +95,7 @@ class ModuleProblem:
         some = torch.arange(self.batch, device=device) % len(self._training.targets)
         inputs = self._ready(self._training.inputs[some])
         own = deepcopy(module).to(device=device, dtype=dtype)
-        self._rows = Rows.of(own, inputs)
+        self._rows = FlatModule.of(own, inputs)
         self.dim = self._rows.dim
         classes = not self._training.targets.is_floating_point()
         each = self._rows.kept(inputs)  # numbers of a forward pass

@@ -30,7 +30,7 @@ CAREFUL_N = 200  # nodes up to which constants with nine digits take a few secon
 
 
 @dataclass(frozen=True)
-class Run:
+class FolderText:
     """What a run folder tells about itself; parts may be missing or damaged."""
 
     folder: Path
@@ -134,11 +134,11 @@ def _curves(trace: Results) -> Section | None:
     return Section("Curves", body, plotted=True)
 
 
-def _table(trace: Results, runs: Sequence[Run]) -> Section:
+def _table(trace: Results, runs: Sequence[FolderText]) -> Section:
     return Section("Final values", endings(trace) + "".join(map(_unfinished, runs)))
 
 
-def _unfinished(run: Run) -> str:
+def _unfinished(run: FolderText) -> str:
     if run.experiment is None:
         return ""
     steps, trials = run.experiment.steps, run.experiment.trials
@@ -149,7 +149,7 @@ def _unfinished(run: Run) -> str:
     return f'<p class="warning">{escape(what)}; values are those so far</p>'
 
 
-def _networks(runs: Iterable[Run]) -> list[Section]:
+def _networks(runs: Iterable[FolderText]) -> list[Section]:
     """Return a section per network; runs that share one show it once."""
     found: dict[tuple[str, int], tuple[str, Callable[[], Network]]] = {}
     for run in runs:
@@ -164,7 +164,7 @@ def _networks(runs: Iterable[Run]) -> list[Section]:
     ]
 
 
-def _kept(run: Run, k: int, spec: NetworkSpec) -> Network:
+def _kept(run: FolderText, k: int, spec: NetworkSpec) -> Network:
     """Return a network as the run kept it; an older folder names only where it came from."""
     kept = RunFolder(run.folder).network(k)
     if kept is not None:
@@ -186,7 +186,7 @@ def _network(label: str, make: Callable[[], Network], steps: int, *, told_apart:
     return Section(title, body)
 
 
-def _origin(runs: Sequence[Run], again: str) -> Section:
+def _origin(runs: Sequence[FolderText], again: str) -> Section:
     body = command(again) if again else ""
     for run in runs:
         body += f"<h3>{escape(str(run.folder))}</h3>" if len(runs) > 1 else ""
@@ -201,7 +201,7 @@ def _origin(runs: Sequence[Run], again: str) -> Section:
     return Section("How to repeat it", body)
 
 
-def _again(run: Run, line: str) -> str:
+def _again(run: FolderText, line: str) -> str:
     """Return the command that repeats a run, if there is one."""
     experiment = run.experiment
     if experiment is None:
@@ -213,7 +213,7 @@ def _again(run: Run, line: str) -> str:
     return command(f"{line} --trust" if experiment.own_names else line)
 
 
-def _open(folder: Path) -> Run:
+def _open(folder: Path) -> FolderText:
     """Read what there is: a page about metrics alone is better than none."""
     experiment, text, problem = None, "", ""
     try:
@@ -221,4 +221,4 @@ def _open(folder: Path) -> Run:
         text = (folder / "experiment.toml").read_text(encoding="utf-8")
     except DigradError as error:
         problem = f"the experiment is not known: {error}"
-    return Run(folder, experiment, text, problem)
+    return FolderText(folder, experiment, text, problem)

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from digrad.analysis import Analysis, analyze
 from digrad.analysis.text import LINEAR, report
-from digrad.base.errors import DigradError
+from digrad.base.errors import DigradError, FileFormatError
 from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
 from digrad.runs.results import Trace
 from digrad.show.pages.curves import note, plot_data
@@ -189,9 +189,11 @@ def _origin(runs: Sequence[Run], again: str) -> Section:
 def _open(folder: Path) -> Run:
     """Read what there is: a page about metrics alone is better than none."""
     experiment, text, problem = None, "", ""
+    file = folder / "experiment.toml"
     try:
-        experiment = load_experiment(folder / "experiment.toml")
-        text = (folder / "experiment.toml").read_text(encoding="utf-8")
+        if file.is_symlink():  # its text would stand on the page, wherever it comes from
+            raise FileFormatError(f"{file} is a link")
+        experiment, text = load_experiment(file), file.read_text(encoding="utf-8")
     except DigradError as error:
         problem = f"the experiment is not known: {error}"
     return Run(folder, experiment, text, problem)

@@ -18,11 +18,11 @@ def write_whole(path: Path, content: bytes) -> Path:
 
     Where that is not possible nothing is left behind, and an older file stays as it was.
     """
-    part = None
+    part, ours = part_of(path), False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = part_of(path)
         with create(part) as file:
+            ours = True
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -31,8 +31,8 @@ def write_whole(path: Path, content: bytes) -> Path:
         hint = "choose a folder that can be written to"
         raise WriteError(message(f"cannot write {path}: {error}", hint=hint)) from error
     finally:
-        if part is not None:
-            with suppress(OSError):  # moved away, or never there
+        if ours:
+            with suppress(OSError):  # moved away
                 part.unlink()
     return path
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from digrad.base.errors import ParameterError, message, shown
 
+LARGEST = 2**63 - 1  # no array has more of anything
 
-def whole(value: Any, name: str, *, least: int = 0, most: int | None = None, hint: str = "") -> int:
+
+def whole(value: Any, name: str, *, least: int = 0, most: int = LARGEST, hint: str = "") -> int:
     """Return a whole number in ``least .. most``.
 
     >>> whole(3.5, "n", least=1)
@@ -21,8 +23,8 @@ def whole(value: Any, name: str, *, least: int = 0, most: int | None = None, hin
       hint: for example n = 1
     """
     number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
-    if number is None or number < least or (most is not None and number > most):
-        range_ = f"from {least} on" if most is None else f"in {least} .. {most}"
+    if number is None or not least <= number <= most:
+        range_ = f"from {least} on" if most == LARGEST else f"in {least} .. {most}"
         what = f"{name} must be a whole number {range_}, got {shown(value)}"
         raise ParameterError(message(what, hint=hint or f"for example {name} = {least}"))
     return number

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from digrad.base.checks import whole
+from digrad.base.checks import kind_of, whole
 from digrad.base.errors import ParameterError, message, shown
 from digrad.base.memory import check_memory
 
@@ -99,6 +99,7 @@ def counts_of(
         what = f"labels are a list of whole numbers, got {values.dtype} of shape {values.shape}"
         raise ParameterError(message(what, hint="number the classes 0, 1, 2, ..."))
     _check_labels(values, classes, "some")
+    kind_of(parts, "parts", list, tuple, hint="pass what a split returns")
     what = f"a table of {classes:,} classes for {len(parts):,} nodes"
     check_memory(16.0 * classes * len(parts), what)
     try:

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from digrad.base.checks import kind_of
 from digrad.base.errors import DigradError, ParameterError, message
 
 VARIABLE = "DIGRAD_DATA"
@@ -15,6 +16,8 @@ class MissingDataError(DigradError, FileNotFoundError):
 
 def data_folder(folder: str | Path | None = None) -> Path:
     """Return the folder of all data: the one given, else ``DIGRAD_DATA``, else the cache."""
+    if folder is not None:
+        kind_of(folder, "folder", str, Path)
     chosen = folder or os.environ.get(VARIABLE)
     if not chosen:
         return cache_folder()

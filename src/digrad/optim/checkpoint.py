@@ -30,7 +30,7 @@ from digrad.base.files import json_of, plain_bytes
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name
-from digrad.optim.tensor_files import read_tensors, write_tensors
+from digrad.optim.tensor_files import read_tensors, seal_of, write_tensors
 
 FORMAT = 2  # 1 had no checksum over what is beside the numbers
 _NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")
@@ -99,14 +99,15 @@ def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | 
 
 def latest(folder: str | Path) -> Path | None:
     """Return the newest complete checkpoint in a folder, if there is one."""
-    return max(_complete(Path(folder)), key=_order, default=None)
+    there = _complete(Path(kind_of(folder, "folder", str, Path)))
+    return max(there, key=_order, default=None)
 
 
 def _complete(folder: Path) -> list[Path]:
     """List the checkpoints that rank 0 has moved to their names."""
     try:
         return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name may hold a zero byte
         return []
 
 
@@ -153,6 +154,7 @@ def _finish(part: Path, place: Path, opt: Decentralized) -> None:
         "digrad": __version__,
         "nodes": opt.network.n,
         "run": opt.run_state(),
+        "checksums": [seal_of(_node_file(part, node)) for node in range(opt.network.n)],
         "param_groups": [
             encode({k: _plain(v) for k, v in g.items() if k not in local}, "param_groups", {})
             for g in groups
@@ -202,6 +204,8 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
         state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         nodes[node_name(node)] = state
         with _damaged(_node_file(place, node)):
+            if about["crc32"] != manifest["checksums"][node]:
+                raise FileFormatError("it belongs to another checkpoint, or to another node")
             extras.append(decode(json_of(about.get("extra", "{}")), tensors))
     with _damaged(place / _MANIFEST):
         groups = [decode(group, {}) for group in manifest["param_groups"]]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message
 from digrad.base.files import plain_bytes, toml_of
 from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
@@ -177,7 +178,8 @@ class Results:
 
 
 def _folder(folder: str | Path) -> Path:
-    path, hint = Path(folder), "pass a folder that a run has written"
+    hint = "pass a folder that a run has written"
+    path = Path(kind_of(folder, "a folder", str, Path, hint=hint))
     if not (path / "metrics.csv").is_file():
         lacks = "has no metrics.csv" if path.is_dir() else "is not a folder"
         if (path / "study.json").is_file():

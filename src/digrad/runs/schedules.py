@@ -5,10 +5,10 @@ The constant step of the theorem is ``digrad.theory.gamma_theorem``.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import cos, inf, pi
-from numbers import Integral
+from math import cos, pi
 from typing import TypeAlias
 
+from digrad.base.checks import kind_of, real, whole
 from digrad.base.errors import ParameterError, message
 
 Schedule: TypeAlias = Callable[[int], float]
@@ -37,7 +37,7 @@ class StepDecay:
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
-        _check_whole("period", self.period, least=1)
+        whole(self.period, "period", least=1)
 
     def __call__(self, t: int) -> float:
         return float(self.factor ** (t // self.period))
@@ -56,9 +56,10 @@ class Milestones:
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
+        kind_of(self.at, "at", tuple, list)
         object.__setattr__(self, "at", tuple(self.at))  # a file gives a list
         for milestone in self.at:
-            _check_whole("a milestone", milestone, least=0)
+            whole(milestone, "a milestone", least=0)
 
     def __call__(self, t: int) -> float:
         return float(self.factor ** sum(t >= milestone for milestone in self.at))
@@ -78,8 +79,8 @@ class Polynomial:
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_number("power", self.power, "at least 0", 0 <= self.power < inf)
-        _check_number("offset", self.offset, "above 0", 0 < self.offset < inf)
+        real(self.power, "power", least=0)
+        real(self.offset, "offset", above=0)
 
     def __call__(self, t: int) -> float:
         return float((self.offset / (self.offset + t)) ** self.power)
@@ -97,8 +98,8 @@ class Cosine:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_whole("total", self.total, least=1)
-        _check_number("floor", self.floor, "in [0, 1]", 0 <= self.floor <= 1)
+        whole(self.total, "total", least=1)
+        real(self.floor, "floor", least=0, most=1)
 
     def __call__(self, t: int) -> float:
         wave = (1 + cos(pi * min(t, self.total) / self.total)) / 2
@@ -119,7 +120,7 @@ class Warmup:
     then: Schedule = Constant()
 
     def __post_init__(self) -> None:
-        _check_whole("steps", self.steps, least=1)
+        whole(self.steps, "steps", least=1)
         if not callable(self.then):
             raise ParameterError(
                 message(f"then must be a schedule, got {self.then!r}", hint="pass then=Constant()")
@@ -140,24 +141,4 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 
 
 def _check_factor(factor: float) -> None:
-    if not 0 < factor <= 1:
-        raise ParameterError(
-            message(
-                f"factor must lie in (0, 1], got {factor}",
-                hint="a decay of 80 % is factor = 0.2",
-            )
-        )
-
-
-def _check_number(name: str, value: float, range_: str, fine: bool) -> None:
-    if not fine:
-        raise ParameterError(
-            message(f"{name} must be a finite number {range_}, got {value}", hint="for example 0.5")
-        )
-
-
-def _check_whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, Integral) or value < least:
-        raise ParameterError(
-            message(f"{name} must be a whole number from {least} on, got {value}", hint="try 100")
-        )
+    real(factor, "factor", above=0, most=1, hint="a decay of 80 % is factor = 0.2")

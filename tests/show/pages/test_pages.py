@@ -1,6 +1,7 @@
 """Pages as files: what is in them, what is not, and how they are kept from doing harm."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -163,17 +164,41 @@ def test_networks_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert titles[2:4] == ["Network ring, n = 4", "Network ring, n = 6"]
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_only_plain_files_that_are_pictures_come_along(tmp_path: Path) -> None:
+    """A page is handed on: it must not take along what a link in a folder leads to."""
+    folder, elsewhere = write_run(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.write_bytes(PNG + b"secret")
+    (tmp_path / "table.json").write_text('{"token": "secret"}')
+    (folder / "link.png").symlink_to(elsewhere)
+    (folder / "text.png").write_text("secret")
+    (folder / "device.png").symlink_to("/dev/zero")
+    (folder / "large.png").write_bytes(PNG + bytes(4 << 20))
+    (folder / "folder.png").mkdir()
+    os.mkfifo(folder / "pipe.png")
+    (folder / "environment.json").unlink(missing_ok=True)
+    (folder / "environment.json").symlink_to(tmp_path / "table.json")
+    (folder / "experiment.toml").rename(tmp_path / "secret.toml")
+    (folder / "experiment.toml").symlink_to(tmp_path / "secret.toml")
+    page = render(run_page([folder]))
+    assert "experiment.toml is a link" in page
+    assert not Reader(page).kinds("img")
+    assert "secret" not in page
+
+
 def test_other_pictures_of_the_folder_come_along(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name in ("map", "loss"):  # the page draws the loss itself
-        (folder / f"{name}.png").write_bytes(b"\x89PNG")
-    (tmp_path / "both.png").write_bytes(b"\x89PNG")
+        (folder / f"{name}.png").write_bytes(PNG)
+    (tmp_path / "both.png").write_bytes(PNG)
     images = Reader(render(run_page([folder], pictures=[tmp_path / "both.png"]))).kinds("img")
     assert [image["alt"] for image in images] == ["both", "map"]
 
 
 def test_a_study_has_a_page_of_what_the_terminal_shows(tmp_path: Path) -> None:
-    (tmp_path / "speedup.png").write_bytes(b"\x89PNG")
+    (tmp_path / "speedup.png").write_bytes(PNG)
     (tmp_path / "study.json").write_text('{"sizes": [1, 2]}')
     parts = {"Slopes": [Text("a < b"), "-0.5 is linear"]}
     page = Reader(render(study_page(tmp_path, parts, title="Speedup", again="digrad reproduce x")))

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from digrad.analysis import Analysis, analyze
 from digrad.analysis.text import LINEAR, report
-from digrad.base.errors import DigradError
+from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import Network
 from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
@@ -216,9 +216,11 @@ def _again(run: FolderText, line: str) -> str:
 def _open(folder: Path) -> FolderText:
     """Read what there is: a page about metrics alone is better than none."""
     experiment, text, problem = None, "", ""
+    file = folder / "experiment.toml"
     try:
-        experiment = load_experiment(folder / "experiment.toml")
-        text = (folder / "experiment.toml").read_text(encoding="utf-8")
+        if file.is_symlink():  # its text would stand on the page, wherever it comes from
+            raise FileFormatError(f"{file} is a link")
+        experiment, text = load_experiment(file), file.read_text(encoding="utf-8")
     except DigradError as error:
         problem = f"the experiment is not known: {error}"
     return FolderText(folder, experiment, text, problem)

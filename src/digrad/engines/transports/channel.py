@@ -140,9 +140,10 @@ class Channel:
 
         Two ranks that fill each other's queues would otherwise wait for ever.
         """
-        with suppress(BlockingIOError):
+        try:
             return self._send(text, handle)
-        end, every = time.monotonic() + seconds, list(every)
+        except BlockingIOError:
+            end, every = time.monotonic() + seconds, list(every)
         while True:
             for channel in _await([c for c in every if not c._ended], self, end):
                 while channel._fetch():

@@ -209,7 +209,8 @@ def test_the_command_prints_ranks_and_writes_tables(
     done = CliRunner().invoke(app, ["reproduce", "practice", "--quick", "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "1/predicted_step" in done.output
-    assert "largest stable step over the admissible one" in done.output
+    assert "largest stable step over our admissible one" in done.output
+    assert "one ranks practice better" in done.output
     lines = (out / "networks.csv").read_text().splitlines()
     assert len(lines) == 1 + len(FAMILIES)
     assert (out / "practice.png").stat().st_size > 10_000

@@ -2,12 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from digrad.analysis.forecast import Forecast, forecast
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.networks import WEIGHTS, Network, as_network
 from digrad.networks.registry import NetworkLike
@@ -17,17 +18,23 @@ from digrad.theory import (
     DigraphMetrics,
     DoublyStochasticCase,
     Perron,
+    RateConstants,
     Setting,
     Terms,
+    certified_bound,
     constants,
     decay_certificate,
     digraph_metrics,
     doubly_stochastic_case,
     explicit_bound,
+    gamma_best,
+    gamma_certified,
     gamma_max,
     gamma_theorem,
     perron,
     rate,
+    sgd_bound,
+    transient_certified,
     transient_time,
 )
 from digrad.theory.tree_rule import TreeRule
@@ -70,8 +77,45 @@ class Analysis:
 
     @property
     def worth(self) -> float:
-        """How many nodes of a centralized method these n nodes are worth: n²π²/Q."""
+        """n²π²/Q: as many nodes of SGD have the paper's leading term; no measure of practice."""
         return self.n / self.speedup_ratio
+
+    @cached_property
+    def ours(self) -> RateConstants:
+        """What our own rate needs (docs/rate.md)."""
+        return RateConstants.of(self.constants)
+
+    @cached_property
+    def gamma_certified(self) -> float:
+        """The largest step that our theorem allows."""
+        return gamma_certified(self.ours, self.setting.L)
+
+    @cached_property
+    def gamma_best(self) -> float:
+        """The step with the smallest certified bound for T steps."""
+        return gamma_best(self.ours, self.setting)
+
+    @cached_property
+    def bound_certified(self) -> float:
+        """The certified bound at the best step; infinite where a constant is unknown."""
+        if not self.gamma_best:
+            return inf
+        return certified_bound(self.ours, self.setting, self.gamma_best)
+
+    @cached_property
+    def transient_certified(self) -> float:
+        """T_z: from here on the certified bound is at most twice that of SGD."""
+        return transient_certified(self.ours, self.setting)
+
+    @property
+    def sgd_bound(self) -> float:
+        """What SGD with all n gradients guarantees at T steps."""
+        return sgd_bound(self.setting, self.n)
+
+    @cached_property
+    def expected(self) -> Forecast | None:
+        """What to expect, without promise: the linear model; none above 128 nodes."""
+        return forecast(self.network, self.vectors, self.setting)
 
     @property
     def gamma_max(self) -> float:
@@ -80,12 +124,12 @@ class Analysis:
 
     @property
     def gamma_theorem(self) -> float:
-        """The step of Theorem 4.1 for T steps."""
+        """The step of the paper's Theorem 4.1 for T steps."""
         return gamma_theorem(self.constants, self.setting)
 
     @property
     def bound(self) -> Terms:
-        """The bound of Lemma 3.12 at the theorem's step, term by term."""
+        """The paper's bound, Lemma 3.12 as corrected, at the theorem's step, term by term."""
         return explicit_bound(self.constants, self.setting, self.gamma_theorem)
 
     @property
@@ -115,7 +159,7 @@ class Analysis:
 
     @cached_property
     def alternatives(self) -> dict[str, "Analysis"]:
-        """The same links under other weights, best rate at T first; empty above 64 nodes."""
+        """The same links under other weights, best at T first; empty above 64 nodes."""
         if not 1 < self.n <= SUGGEST_N:
             return {}
         pull, push = self.network.pull_graph, self.network.push_graph
@@ -126,7 +170,12 @@ class Analysis:
             except NetworkError:
                 continue
             found[name] = analyze(other, self.setting, tree_rule=self.tree_rule)
-        return dict(sorted(found.items(), key=lambda item: item[1].rate.total))
+        return dict(sorted(found.items(), key=lambda item: item[1].outlook))
+
+    @property
+    def outlook(self) -> float:
+        """The mean squared gradient after T steps: what is expected, or else what is certified."""
+        return self.bound_certified if self.expected is None else self.expected.average
 
     def __repr__(self) -> str:
         """Return one line; ``print`` and notebooks show the report."""
@@ -177,6 +226,12 @@ class Analysis:
             "rate": self.rate.total,
             "rate_terms": asdict(self.rate),
             "transient_time": self.transient_time,
+            "gamma_certified": self.gamma_certified or None,
+            "gamma_best": self.gamma_best or None,
+            "bound_certified": self.bound_certified,
+            "transient_certified": self.transient_certified,
+            "sgd_bound": self.sgd_bound,
+            "expected": self.expected and {**asdict(self.expected), "ratio": self.expected.ratio},
             "largest_degree": self.largest_degree,
             "messages": self.messages,
             "beta_pi": self.push_metrics and self.push_metrics.beta_pi,

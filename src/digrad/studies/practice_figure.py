@@ -15,7 +15,9 @@ from digrad.studies.statistics import Estimate
 
 MARKERS = "osD^vP*"
 NAMES = {
-    "predicted_transient": "predicted transient time",
+    "certified_transient": r"our transient time $T_z$",
+    "1/certified_step": "1 / our largest step",
+    "predicted_transient": "the paper's transient time",
     "transient_to_central": "transient time, against SGD",
     "1/predicted_step": r"$1/\gamma_{\max}$",
     "indicator": r"$Q/(n\pi^2)$",
@@ -37,10 +39,10 @@ def draw_practice(
     # Parts of their own: the predictors' long names should not push the panels above.
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.4), squeeze=False)[:, 0]
     times, steps = above.subplots(1, 2)
-    _scatter(times, samples, "predicted_transient", "transient")
-    times.set(title="transient time", xlabel="predicted", ylabel="measured")
-    _scatter(steps, samples, "predicted_step", "step")
-    title, label = "step size", r"admissible $\gamma_{\max}$ (Lemma 3.12)"
+    _scatter(times, samples, "certified_transient", "transient")
+    times.set(title="transient time", xlabel="certified $T_z$", ylabel="measured")
+    _scatter(steps, samples, "certified_step", "step")
+    title, label = "step size", "largest certified"
     steps.set(title=title, xlabel=label, ylabel="largest stable")
     _forest(below.add_subplot(), correlations)
     for axes in figure.axes:

@@ -46,10 +46,14 @@ class Diagonal:
         )
 
 
-def expected_average(net: Network, problem: Diagonal, step: float, T: int) -> float:
+def expected_average(
+    net: Network, problem: Diagonal, step: float, T: int, spread: Floats | None = None
+) -> float:
     """Return E (1/(T + 1)) Σₜ₌₀ᵀ ‖∇f(x̂ᵗ)‖² of S-PP with step γ.
 
-    Infinite or not a number where the step is not stable.
+    Infinite or not a number where the step is not stable. ``spread`` (dim,) makes nodes
+    differ further: gradients at x* of that mean square, averaged over all directions in
+    which they add up to 0.
     """
     n, R, v = net.n, net.R.toarray(), problem.sigma**2 / problem.A.shape[1]
     M, B = _linear(net, problem.A, step)
@@ -65,6 +69,9 @@ def expected_average(net: Network, problem: Diagonal, step: float, T: int) -> fl
         total = float(((curvature * best) ** 2).sum())
         total += float(np.einsum("ki,kij,kj->", s, once, s))
         total += v * float(np.einsum("kij,il,jl->", once, first, first))
+        if spread is not None and n > 1:
+            apart = np.vstack([-step * R, np.eye(n)]) @ (np.eye(n) - 1 / n) * np.sqrt(n / (n - 1))
+            total += float(np.einsum("k,kij,il,jl->", spread, once, apart, apart))
         total += v * float(np.einsum("kij,il,jl->", often - once, B, B))
     return float(total / (T + 1))
 
@@ -76,18 +83,19 @@ def largest_stable_step(net: Network, problem: Diagonal, start: float) -> float:
     that is not.
     """
     stable, unstable = start, start
-    while _contracts(net, problem.A, unstable):
+    while is_stable(net, problem.A, unstable):
         stable, unstable = unstable, 2 * unstable
     while unstable > (1 + RELATIVE) * stable:
         middle = float(np.sqrt(stable * unstable))
-        if _contracts(net, problem.A, middle):
+        if is_stable(net, problem.A, middle):
             stable = middle
         else:
             unstable = middle
     return stable
 
 
-def _contracts(net: Network, A: Floats, step: float) -> bool:
+def is_stable(net: Network, A: Floats, step: float) -> bool:
+    """Whether M contracts: S-PP settles on every problem with these curvatures."""
     return bool(np.abs(np.linalg.eigvals(_linear(net, A, step)[0])).max() < 1)
 
 

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from math import isfinite
 from pathlib import Path
 from shlex import quote
 
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, analyze
-from digrad.analysis.text import LINEAR, report
+from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import Network
@@ -98,17 +99,22 @@ def study_page(
 def network_body(analysis: Analysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
     parts = chapters(report(analysis))
-    verdict, advice = parts.pop("Verdict"), parts.pop("What would help")
-    side = f"{_badge(analysis)}{verdict}<h4>What would help</h4>{advice}"
+    advice = parts.pop("What would help", "")
+    side = f"{_badge(analysis)}{parts.pop('Verdict')}"
+    side += advice and f"<h4>What would help</h4>{advice}"
     folded = "".join(fold(name, body) for name, body in parts.items())
     folded += fold("Nodes", node_rows(analysis), printed=False)
     return f'<div class="network">{draw(analysis)}<div>{side}</div></div>{folded}'
 
 
 def _badge(a: Analysis) -> str:
-    kind = "linear" if a.speedup_ratio <= LINEAR else "partial" if a.worth > 1 else "no guaranteed"
-    look = {"linear": "good", "partial": "fair"}.get(kind, "poor")
-    return "" if a.n == 1 else f'<p class="badge {look}">{kind} speedup</p>'
+    """Return how close to SGD the network comes after T steps: expected, or else guaranteed."""
+    if a.n == 1 or not (a.expected or (isfinite(a.bound_certified) and a.sgd_bound)):
+        return ""
+    ratio = a.expected.ratio if a.expected else a.bound_certified / a.sgd_bound
+    look = "good" if ratio <= 1.1 else "fair" if ratio <= 2 else "poor"
+    kind = "expected" if a.expected else "guaranteed"
+    return f'<p class="badge {look}">{kind}: {ratio:.2f} times SGD</p>'
 
 
 def _summary(trace: Results) -> str:

@@ -182,6 +182,8 @@ def test_too_many_nodes_for_new_links() -> None:
     with pytest.raises(ParameterError, match="at most 300 nodes\n  hint: drop it"):
         design(directed_ring(301), add_links=1)
     assert LARGEST == 300
+    with pytest.raises(ParameterError, match="at most 50,000 nodes, got 60,000\n  hint"):
+        design(directed_ring(60_000))
 
 
 def test_the_command_line(tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def rounds(n: int) -> list[Round]:
     """Return the plan for n nodes: the larger, the shorter."""
     if n <= 64:
         return [Round(60, 0.1, 0.03, 3), Round(120, 0.08, 0.02, 1), Round(200, 0.05, 1e-3, 1)]
-    if n <= 120:
+    if n <= 200:
         return [Round(40, 0.1, 0.03, 2), Round(80, 0.08, 0.02, 1), Round(120, 0.05, 1e-3, 1)]
     return [Round(25, 0.1, 0.05, 1), Round(80, 0.08, 1e-3, 1)]
 

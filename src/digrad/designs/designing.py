@@ -14,6 +14,9 @@ from digrad.networks.registry import NetworkLike
 from digrad.networks.traffic import Load
 from digrad.networks.weights import PushGraph, uniform
 
+BOUNDED = 4000  # nodes up to which J's lower bound is computed: all pairs of nodes
+MOST = 50_000  # nodes that power iterations still manage
+
 
 @dataclass(frozen=True, eq=False)
 class Design:
@@ -22,7 +25,7 @@ class Design:
     task: Task
     before: Measured
     after: Measured
-    lower_bound_J: float  # no weights on the given links have a smaller J
+    lower_bound_J: float | None  # no weights on the given links have a smaller J
     others: list[Measured]  # everything that was compared, best first
     added: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -101,10 +104,9 @@ def design(
     before = _given(network, push_graph)
     task = Task(goal, cap, condition, seed, load or Load())
     _check(before, task, budget, keep_links, add_links, local)
-    work, bound = (
-        Work(before, task, Clock(budget, progress)),
-        least_noise(before.pull_graph, before.push_graph),
-    )
+    work = Work(before, task, Clock(budget, progress))
+    small = before.n <= BOUNDED
+    bound = least_noise(before.pull_graph, before.push_graph) if small else None
     order = work.run(local=local, keep_links=keep_links, add_links=add_links)
     return Design(task, work.before, order[0], bound, order, work.added, work.notes)
 
@@ -132,6 +134,9 @@ def _check(
     local: bool,
 ) -> None:
     least = 2 * (net.n - 1)
+    if net.n > MOST:
+        what = f"design takes at most {MOST:,} nodes, got {net.n:,}"
+        raise ParameterError(message(what, hint="uniform weights need no design"))
     if budget is not None and not (budget > 0 and isfinite(budget)):
         what = f"the budget must be a number of seconds above 0, got {budget:g}"
         raise ParameterError(message(what, hint="drop --budget to let it finish"))

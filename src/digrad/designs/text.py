@@ -68,13 +68,13 @@ def _rows(made: "Design") -> Iterator[tuple[str, str, str, str]]:
     def row(name: str, get: "object", meaning: str) -> tuple[str, str, str, str]:
         return name, str(get(b)), str(get(a)), meaning  # type: ignore[operator]
 
-    bound = number(made.lower_bound_J, 4)
+    bound = "" if made.lower_bound_J is None else f"at least {number(made.lower_bound_J, 4)} here"
     yield row("weights", lambda m: m.name, "")
     yield row("largest stable step", lambda m: number(m.stable_step, 4), "γ nπ L")
     yield row("rate", lambda m: number(m.rate, 3), f"log a step, at γ nπ L ≤ {made.task.cap:g}")
     yield row("steps without noise", lambda m: _steps(m.forecast.steps), "to 1e-8, predicted")
     yield row("steps with noise", lambda m: _steps(m.forecast.noisy_steps), "to 1e-3, predicted")
-    yield row("noise J", lambda m: number(m.J, 4), f"at least {bound} on these links")
+    yield row("noise J", lambda m: number(m.J, 4), bound)
     yield row("lag", lambda m: number(m.lag, 3), "")
     yield row("nπ", lambda m: number(m.n_pi, 4), "divide SGD's step by it")
     yield row("messages a step", lambda m: f"{m.traffic.links:,}", "links, pull and push")

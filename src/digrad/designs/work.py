@@ -100,7 +100,7 @@ class Work:
         objective = self.task.objective(n)
         masks = masks_of(self.pull, self.push)
         pool = starts(self._starts(n), masks, objective)
-        pool = pool if n <= 64 else pool[1::2]
+        pool = pool if n <= 120 else pool[1::2]  # only at the large step
         plan = rounds(n)
         alive = [len(pool), *(part.survivors for part in plan)]
         whole = sum(p.iterations * k for p, k in zip(plan, alive, strict=False))
@@ -144,9 +144,8 @@ class Work:
             yield self._network(f"designed, weights from {least:g}", masks, found)
 
     def _starts(self, n: int) -> list[tuple[Any, Any]]:
-        names = FIRST_STARTS if n <= 120 else FIRST_STARTS[:2]
         found = [] if self.before.name == "uniform" else [self.before.network]
-        for name in names:
+        for name in FIRST_STARTS if n <= 200 else FIRST_STARTS[:2]:
             found += [m.network for m in self._measured(name, WEIGHTS[name])]
         return [(net.R.toarray(), net.C.toarray()) for net in found]
 

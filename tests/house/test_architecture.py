@@ -1,0 +1,100 @@
+"""docs/architecture.md: its map is the map, and its walks are those that the code takes."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import digrad as dg
+from house.test_imports import ROOMS
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+SOURCE = Path(dg.__file__).parent
+ROW = re.compile(r"^\| `(\w+)` \| .* \| ?([\w, ]*?) ?\|$", re.MULTILINE)
+EXPERIMENT = """
+steps = 20
+step_sizes = [0.1]
+name = "e"
+[problem]
+kind = "quadratic"
+[[networks]]
+topology = "exponential"
+n = 4
+[[algorithms]]
+algorithm = "push-pull"
+"""
+
+
+def walk(title: str) -> list[str]:
+    """The modules that a walk names, in order."""
+    part = TEXT.split(f"### `{title}`")[1].split("###")[0]
+    return re.findall(r"^\d+\. `(digrad[\w.]+)`", part, re.MULTILINE)
+
+
+def entered(job: Callable[[], Any]) -> list[str]:
+    """The modules of digrad whose functions a job calls, each where it is first entered."""
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(SOURCE) and frame.f_code.co_name != "<module>":
+            parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+            found.setdefault(".".join(part for part in parts if part != "__init__"))
+
+    sys.setprofile(note)
+    try:
+        job()
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def test_the_map_is_that_of_the_imports() -> None:
+    drawn = {name: {used for used in uses.split(", ") if used} for name, uses in ROW.findall(TEXT)}
+    assert drawn == ROOMS
+    assert list(drawn) == list(ROOMS)  # from the cellar up
+
+
+def test_every_module_named_exists() -> None:
+    for name in re.findall(r"`(digrad(?:\.\w+)+)`", TEXT):
+        path = SOURCE.parent / name.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), name
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ("digrad analyze multi-sub-ring -n 8", ["analyze", "multi-sub-ring", "-n", 8]),
+        ("digrad run experiment.toml", ["run", "experiment.toml"]),
+    ],
+)
+def test_commands_take_the_walks(
+    title: str, words: list[Any], command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (tmp_path / "first", tmp_path / "second"):  # modules are imported in the first
+        folder.mkdir()
+        (folder / "experiment.toml").write_text(EXPERIMENT)
+        monkeypatch.chdir(folder)
+        taken = entered(lambda: command(*words))
+    named = walk(title)
+    assert [name for name in taken if name in named] == named
+    assert len(named) > 10
+
+
+def test_a_step_takes_its_walk() -> None:
+    models = [torch.nn.Linear(3, 1) for _ in range(4)]
+    opt = dg.Decentralized([m.parameters() for m in models], "push-pull", "exponential", lr=0.1)
+    for model in models:
+        model(torch.ones(2, 3)).sum().backward()
+    opt.step()  # the first one is another: there are no trackers yet
+    named = walk("opt.step()")
+    taken = entered(opt.step)
+    assert [name for name in taken if name in named] == named
+    assert "digrad.optim.local" in taken
+    assert len(named) > 5

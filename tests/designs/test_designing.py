@@ -23,6 +23,7 @@ from digrad.networks import (
     multi_sub_ring,
     weigh,
 )
+from digrad.networks.capacities import Capacities
 from digrad.networks.traffic import Load
 
 KEYS = {"n_pi", "stable_step", "rate", "J", "lag", "links", "busiest_port", "seconds_per_step"}
@@ -135,6 +136,15 @@ def test_goals_choose_by_their_own_measure() -> None:
     assert quick.after.traffic.links < quick.before.traffic.links
     seconds = [m.traffic.seconds_per_step / -m.rate for m in (quick.before, quick.after)]
     assert seconds[1] < seconds[0]
+    slow_link = Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (2, 0)])
+    speeds = np.where((slow_link.edges == [0, 2]).all(axis=1), 1.0, 100.0)
+    known = Capacities.of_links(4, slow_link.edges, bandwidth=speeds)
+    graph_with = Digraph(4, slow_link.edges, capacities=known)
+    without = design(graph_with, goal="time", load=Load(model_mb=1))
+    assert (0, 2) not in set(map(tuple, without.network.pull_graph.edges.tolist()))
+    assert (
+        without.after.traffic.seconds_per_step < 0.2 < 10 < without.before.traffic.seconds_per_step
+    )
     quiet = design(graph, goal="noise", budget=1)
     noisy = [m.forecast.noisy_steps for m in quiet.others if m.forecast.noisy_steps]
     assert not noisy or quiet.after.forecast.noisy_steps == min(noisy)

@@ -213,6 +213,13 @@ def test_the_command_line(tmp_path: Path, command: Any, monkeypatch: pytest.Monk
     code, out, _ = command("compare", "s.csv", "star", "-n", 4, "--weights", "uniform,designed")
     assert code == 0
     assert out.count("designed") == 2
+    Path("more.csv").write_text("sender,receiver,ms\na,b,1\nb,a,2\nb,c,3\n")
+    files = ["more.csv", "d.npz", "--latency-attr", "ms", "--largest-component"]
+    code, out, _ = command("compare", *files, "--json")
+    rows = {row["topology"]: row for row in json.loads(out)["topologies"]}
+    assert rows["more.csv"]["n"] == 2
+    assert rows["more.csv"]["seconds_per_step"] == 2 * 2e-3
+    assert rows["d.npz"]["seconds_per_step"] == 2 * 4e-3
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,9 @@ def test_more_links() -> None:
     links = set(map(tuple, made.network.pull_graph.edges.tolist()))
     assert links <= set(map(tuple, ring.edges.tolist())) | set(made.added)
     assert made.after.score < design(ring).after.score
+    hasty = design(ring, add_links=2, budget=1e-9)
+    assert len(hasty.added) == 2
+    assert "budget" in hasty.notes[0]
     turned = design(ring, push_graph="reverse", add_links=1)
     (link,) = turned.added
     assert link[::-1] in set(map(tuple, turned.network.push_graph.edges.tolist()))

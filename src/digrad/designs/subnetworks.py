@@ -105,14 +105,12 @@ def add(
             wider[0][i, j] = wider[1][(j, i) if turned else (i, j)] = True
             point = _opened(found.point, masks, wider)
             trials.append((search(objective, wider, [point], [TRIAL], clock), wider, (j, i)))
-            if clock.stopped:
+            if clock.stopped:  # no time to try the others: the most promising one is taken
                 break
-        if not trials:
+        if not trials:  # every link is there
             break
         found, masks, link = min(trials, key=lambda trial: trial[0].value)
         added.append(link)
-        if clock.stopped:
-            break
     if not clock.stopped:
         found = search(objective, masks, [found.point], [SETTLE], clock)
     return masks, found, added

@@ -110,7 +110,7 @@ class Work:
         whole = sum(p.iterations * k for p, k in zip(plan, alive, strict=False))
         self.clock.total = whole * (2 if self.task.goal == "noise" else 1)
         found = search(objective, masks, pool, plan, self.clock)
-        if add_links and not self.clock.stopped:
+        if add_links:
             masks, found = self._add(objective, masks, found, add_links)
         if keep_links is not None:
             self.clock.total += 3 * subnetworks.AGAIN.iterations

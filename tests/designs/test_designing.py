@@ -23,6 +23,7 @@ from digrad.networks import (
     multi_sub_ring,
     weigh,
 )
+from digrad.networks.capacities import Capacities
 from digrad.networks.traffic import Load
 
 KEYS = {"n_pi", "stable_step", "rate", "J", "lag", "links", "busiest_port", "seconds_per_step"}
@@ -113,6 +114,9 @@ def test_more_links() -> None:
     links = set(map(tuple, made.network.pull_graph.edges.tolist()))
     assert links <= set(map(tuple, ring.edges.tolist())) | set(made.added)
     assert made.after.score < design(ring).after.score
+    hasty = design(ring, add_links=2, budget=1e-9)
+    assert len(hasty.added) == 2
+    assert "budget" in hasty.notes[0]
     turned = design(ring, push_graph="reverse", add_links=1)
     (link,) = turned.added
     assert link[::-1] in set(map(tuple, turned.network.push_graph.edges.tolist()))
@@ -135,6 +139,15 @@ def test_goals_choose_by_their_own_measure() -> None:
     assert quick.after.traffic.links < quick.before.traffic.links
     seconds = [m.traffic.seconds_per_step / -m.rate for m in (quick.before, quick.after)]
     assert seconds[1] < seconds[0]
+    slow_link = Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (2, 0)])
+    speeds = np.where((slow_link.edges == [0, 2]).all(axis=1), 1.0, 100.0)
+    known = Capacities.of_links(4, slow_link.edges, bandwidth=speeds)
+    graph_with = Digraph(4, slow_link.edges, capacities=known)
+    without = design(graph_with, goal="time", load=Load(model_mb=1))
+    assert (0, 2) not in set(map(tuple, without.network.pull_graph.edges.tolist()))
+    assert (
+        without.after.traffic.seconds_per_step < 0.2 < 10 < without.before.traffic.seconds_per_step
+    )
     quiet = design(graph, goal="noise", budget=1)
     noisy = [m.forecast.noisy_steps for m in quiet.others if m.forecast.noisy_steps]
     assert not noisy or quiet.after.forecast.noisy_steps == min(noisy)
@@ -203,6 +216,13 @@ def test_the_command_line(tmp_path: Path, command: Any, monkeypatch: pytest.Monk
     code, out, _ = command("compare", "s.csv", "star", "-n", 4, "--weights", "uniform,designed")
     assert code == 0
     assert out.count("designed") == 2
+    Path("more.csv").write_text("sender,receiver,ms\na,b,1\nb,a,2\nb,c,3\n")
+    files = ["more.csv", "d.npz", "--latency-attr", "ms", "--largest-component"]
+    code, out, _ = command("compare", *files, "--json")
+    rows = {row["topology"]: row for row in json.loads(out)["topologies"]}
+    assert rows["more.csv"]["n"] == 2
+    assert rows["more.csv"]["seconds_per_step"] == 2 * 2e-3
+    assert rows["d.npz"]["seconds_per_step"] == 2 * 4e-3
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
-PACKAGES = "algorithms", "data", "networks", "optim", "problems", "show.pages", "theory"
+PACKAGES = (
+    *("algorithms", "data", "designs", "networks", "optim", "problems", "show.pages", "theory"),
+)
 NOWHERE = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")  # nobody answers
 STATEMENTS = [  # of the paper that the theory page must come to
     *(f"Assumption{s}" for s in (" 2.1", " 2.4", "s 2.7, 2.8")),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,12 +21,12 @@ from digrad.base.errors import (
 from digrad.base.text import number
 from digrad.designs import design
 from digrad.networks import TOPOLOGIES, Network, build
-from digrad.networks.capacities import LinkAttributes
 from digrad.networks.registry import is_file, takes_seed
 from digrad.networks.traffic import Load, Traffic, traffic
 from digrad.theory import Setting
 
 KEYS = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
+OWN = (".npz", ".npy", ".mtx")  # files that name no attributes of links
 Weights = str | Sequence[str] | None
 
 
@@ -38,17 +39,17 @@ def compare(
     push_graph: Any = "same",
     seed: int | None = None,
     load: Load | None = None,
-    attributes: LinkAttributes | None = None,
+    **files: Any,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Analyze topologies at one n, files as they are, each under all the weights.
 
-    Returns the rows, shortest transient time first, and why some networks do not exist at
-    this n or under these weights.
+    ``files`` are options of ``build`` that belong to files. Returns the rows, shortest transient
+    time first, and why some networks do not exist at this n or under these weights.
     """
     rows, refused = [], {}
     for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
         try:
-            net = _network(name, n, scheme, push_graph, seed, attributes)
+            net = _network(name, n, scheme, push_graph, seed, files)
         except (UnknownNameError, FileFormatError):
             raise
         except DigradError as error:
@@ -72,14 +73,16 @@ def _network(
     weights: str | None,
     push_graph: Any,
     seed: int | None,
-    attributes: LinkAttributes | None,
+    files: dict[str, Any],
 ) -> Network:
     """Make one of the networks; what belongs to files or to random graphs goes nowhere else."""
     if weights == "designed":
-        usual = _network(name, n, None, push_graph, seed, attributes)
+        usual = _network(name, n, None, push_graph, seed, files)
         return design(usual, seed=seed or 0).network
     if is_file(name):
-        return build(name, weights=weights, push_graph=push_graph, attributes=attributes)
+        if Path(name).suffix.lower() in OWN:
+            files = {}
+        return build(name, weights=weights, push_graph=push_graph, **files)
     drawn = takes_seed(lookup(TOPOLOGIES, name, "topology"))
     own = seed if drawn else None
     return build(name, n, seed=own, weights=weights, push_graph=push_graph)

@@ -19,10 +19,12 @@ from digrad.cli.links import (
 from digrad.cli.networks import (
     Figure,
     Json,
+    LargestComponent,
     Nodes,
     Params,
     PushFile,
     PushGraph,
+    Undirected,
     What,
     draw,
     pairs,
@@ -70,12 +72,8 @@ def design(
     model_mb: ModelMB = None,
     compute_ms: ComputeMS = 0.0,
     port_mbit: PortMbit = None,
-    largest_component: Annotated[
-        bool, typer.Option("--largest-component", help="Keep the largest strong part of a graph.")
-    ] = False,
-    undirected: Annotated[
-        bool, typer.Option("--undirected", help="Read a file's links as two-way.")
-    ] = False,
+    largest_component: LargestComponent = False,
+    undirected: Undirected = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Save the network (.npz or .graphml).")
     ] = None,
@@ -160,9 +158,14 @@ def _certified(both: list[Any]) -> dict[str, Any]:
     """Return constants of the theory that both networks have, before and after."""
     if not both:
         return {}
-    rows = {"Q/(nπ²)": "speedup_ratio", "transient time": "transient_time"}
+    rows = {
+        "Q/(nπ²)": "speedup_ratio",
+        "transient time": "transient_time",
+        "transient time, our theorem": "transient_certified",
+    }
     found = [a.to_dict() for a in both]
-    return {name: tuple(data[key] for data in found) for name, key in rows.items()}
+    known = {name: key for name, key in rows.items() if key in found[0]}
+    return {name: tuple(data[key] for data in found) for name, key in known.items()}
 
 
 class _progress:  # noqa: N801 (used like a function)

@@ -63,6 +63,10 @@ Sigma = Annotated[float, typer.Option(help="Standard deviation of a stochastic g
 DeltaF = Annotated[float, typer.Option("--delta-f", help="f at the start minus its minimum.")]
 F0 = Annotated[float, typer.Option("--F0", help="Mean squared gradient at the start.")]
 Steps = Annotated[int, typer.Option("--steps", "-T", help="Number of steps T.")]
+LargestComponent = Annotated[
+    bool, typer.Option("--largest-component", help="Keep the largest strong part of a graph.")
+]
+Undirected = Annotated[bool, typer.Option("--undirected", help="Read a file's links as two-way.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or PDF).")]
 
@@ -86,12 +90,8 @@ def analyze(
     rtol: Annotated[float, typer.Option(help="Relative width of the brackets.")] = 1e-9,
     tree_rule: Annotated[str, typer.Option(help="When M2~ = 0: auto, paper or never.")] = "auto",
     effort: Annotated[float, typer.Option(help="Times the usual work on slow networks.")] = 1.0,
-    largest_component: Annotated[
-        bool, typer.Option("--largest-component", help="Keep the largest strong part of a graph.")
-    ] = False,
-    undirected: Annotated[
-        bool, typer.Option("--undirected", help="Read a file's links as two-way.")
-    ] = False,
+    largest_component: LargestComponent = False,
+    undirected: Undirected = False,
     latency_attr: LatencyAttr = None,
     bandwidth_attr: BandwidthAttr = None,
     cost_attr: CostAttr = None,
@@ -187,6 +187,8 @@ def compare(
     model_mb: ModelMB = None,
     compute_ms: ComputeMS = 0.0,
     port_mbit: PortMbit = None,
+    largest_component: LargestComponent = False,
+    undirected: Undirected = False,
 ) -> None:
     """Put networks side by side, shortest transient time first.
 
@@ -203,11 +205,12 @@ def compare(
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     load = Load(model_mb, compute_ms, port_mbit)
     read = attributes(latency_attr, bandwidth_attr, cost_attr)
+    files = {"attributes": read, "undirected": undirected, "largest_component": largest_component}
     schemes = None if weights is None else [name.strip() for name in weights.split(",")]
     one = schemes[0] if schemes and len(schemes) == 1 else schemes
     options: dict[str, Any] = {"weights": one, "push_graph": push_graph, "seed": seed}
     with busy(f"comparing {len(names)} networks at n = {nodes}"):
-        rows, refused = run(names, nodes, setting, load=load, attributes=read, **options)
+        rows, refused = run(names, nodes, setting, load=load, **files, **options)
     if figure is not None:
         from digrad.show.figures import draw_scaling, save_figure
 

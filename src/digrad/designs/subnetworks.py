@@ -1,11 +1,13 @@
 """Fewer links, or new ones: which to leave out, and which are worth having."""
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from digrad.designs.closed_loop import Pair
+from digrad.designs.closed_loop import Floats, Pair
 from digrad.designs.descent import Clock, Found, Masks, Round, search
 from digrad.designs.objective import Objective, Point
 from digrad.networks.digraph import Digraph
+from digrad.networks.structure import roots
 from digrad.networks.trees import spanning_tree_weights
 
 AGAIN = Round(80, 0.06, 5e-3, 1)  # after links were dropped
@@ -50,6 +52,26 @@ def lighter(
     return masks, search(objective, masks, [found.point], [AGAIN], clock)
 
 
+def quicker(masks: Masks, seconds: Floats) -> list[tuple[float, Masks]]:
+    """Return sub-networks without slow links: the quickest that has a common root, and two between.
+
+    ``seconds[i, j]`` is what the link j -> i takes.
+    """
+    used = np.unique(seconds[masks[0] | masks[1]])
+
+    def within(most: float) -> Masks:
+        return masks[0] & (seconds <= most), masks[1] & (seconds <= most)
+
+    good = [k for k, most in enumerate(used) if _rooted(within(most))]
+    places = np.unique(np.linspace(good[0], len(used) - 1, 4).astype(np.int64)[:3])
+    return [(float(used[k]), within(used[k])) for k in places if k < len(used) - 1]
+
+
+def _rooted(masks: Masks) -> bool:
+    pull, push = csr_array(masks[0].astype(float)), csr_array(masks[1].T.astype(float))
+    return len(np.intersect1d(roots(pull), roots(push))) > 0
+
+
 def _heaviest(pair: Pair, masks: Masks, left: int) -> Masks:
     """Keep so many links: a pair of breadth-first trees, then by weight."""
     n = pair.n
@@ -83,14 +105,12 @@ def add(
             wider[0][i, j] = wider[1][(j, i) if turned else (i, j)] = True
             point = _opened(found.point, masks, wider)
             trials.append((search(objective, wider, [point], [TRIAL], clock), wider, (j, i)))
-            if clock.stopped:
+            if clock.stopped:  # no time to try the others: the most promising one is taken
                 break
-        if not trials:
+        if not trials:  # every link is there
             break
         found, masks, link = min(trials, key=lambda trial: trial[0].value)
         added.append(link)
-        if clock.stopped:
-            break
     if not clock.stopped:
         found = search(objective, masks, [found.point], [SETTLE], clock)
     return masks, found, added

@@ -13,6 +13,7 @@ from digrad.designs.large import LargeMeasured
 from digrad.designs.measures import Measured, Task
 from digrad.designs.objective import Objective
 from digrad.networks import WEIGHTS, Digraph, Network
+from digrad.networks.traffic import link_seconds
 from digrad.networks.weights import uniform
 
 LARGEST = 300  # nodes up to which weights are optimised; beyond, the best built-in ones are chosen
@@ -86,9 +87,12 @@ class Work:
         if self.added:
             yield from self._measured("uniform", uniform)
 
-    def _measured(self, name: str, scheme: Any, **options: float) -> Iterable[Measured]:
+    def _measured(
+        self, name: str, scheme: Any, graphs: Iterable[Digraph] = (), **options: float
+    ) -> Iterable[Measured]:
+        """Weigh these graphs, or all the links there are, if the weights exist there."""
         try:
-            R, C = scheme(self.pull, self.push, **options)
+            R, C = scheme(*(graphs or (self.pull, self.push)), **options)
             net = self.before.network.with_weights(R, C)
         except NetworkError:
             return []
@@ -106,7 +110,7 @@ class Work:
         whole = sum(p.iterations * k for p, k in zip(plan, alive, strict=False))
         self.clock.total = whole * (2 if self.task.goal == "noise" else 1)
         found = search(objective, masks, pool, plan, self.clock)
-        if add_links and not self.clock.stopped:
+        if add_links:
             masks, found = self._add(objective, masks, found, add_links)
         if keep_links is not None:
             self.clock.total += 3 * subnetworks.AGAIN.iterations
@@ -117,7 +121,7 @@ class Work:
             again = search(quiet, masks, pool, plan, self.clock)
             made.append(self._network("designed, quiet", masks, again))
         if self.task.goal == "time" and keep_links is None:
-            made += self._lighter(objective, masks, found)
+            made += self._faster(objective, masks, found)
         return made
 
     def _add(
@@ -134,9 +138,29 @@ class Work:
         self.push = self.push.with_edges([*map(tuple, self.push.edges.tolist()), *new_push])
         return masks, found
 
+    def _faster(self, objective: Objective, masks: Masks, found: Found) -> list[Measured]:
+        """Leave out slow links, then light ones, where links cost time."""
+        again = subnetworks.AGAIN
+        seconds = link_seconds(self.before.network, self.task.load)
+        ways = subnetworks.quicker(masks, seconds)
+        self.clock.total += (len(ways) + len(LIGHTER)) * again.iterations
+        bases, every = [(self._network("", masks, found), masks, found)], list[Measured]()
+        for most, fewer in ways:
+            better = search(objective, fewer, [found.point], [again], self.clock)
+            made = self._network(f"designed, links up to {most:.3g} s", fewer, better)
+            bases.append((made, fewer, better))
+            every += [made, *self._simple(fewer, most)]
+        _, masks, found = min(bases, key=lambda base: base[0].score)
+        return [*every, *self._lighter(objective, masks, found)]
+
+    def _simple(self, masks: Masks, most: float) -> Iterator[Measured]:
+        """Measure uniform and tree weights on fewer links."""
+        graphs = [Digraph(len(mask), np.argwhere(mask.T)) for mask in masks]
+        for name in ("uniform", "spanning-tree"):
+            yield from self._measured(f"{name}, links up to {most:.3g} s", WEIGHTS[name], graphs)
+
     def _lighter(self, objective: Objective, masks: Masks, found: Found) -> Iterator[Measured]:
-        """Leave out light links, the more the longer, where links cost time."""
-        self.clock.total += len(LIGHTER) * subnetworks.AGAIN.iterations
+        """Leave out light links, more and more of them."""
         for least in LIGHTER:
             if self.clock.stopped:
                 return

@@ -124,6 +124,17 @@ def traffic(network: Network, load: Load | None = None) -> Traffic:
     )
 
 
+def link_seconds(network: Network, load: Load) -> NDArray[np.float64]:
+    """Return how long each link holds up a step, [i, j] for j -> i; 0 where nothing is known."""
+    seconds = np.zeros((network.n, network.n))
+    links = np.unique(np.vstack([network.pull_graph.edges, network.push_graph.edges]), axis=0)
+    if network.capacities is not None:
+        values = network.capacities.of(links)
+        waits = 2 * values["latency"] / 1e3, 2 * (load.model_mb or 0) * MBIT / values["bandwidth"]
+        seconds[links[:, 1], links[:, 0]] = sum(np.nan_to_num(wait) for wait in waits)
+    return seconds
+
+
 def _ports(edges: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Return how many models pass the busier direction of each node's port."""
     return np.maximum(*(np.bincount(ends, minlength=n) for ends in edges.T))

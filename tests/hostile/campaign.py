@@ -84,14 +84,11 @@ class Worker:
         return process
 
 
-def campaign(inputs: Iterable[tuple[str, int]]) -> Report:
+def campaign(inputs: Iterable[tuple[str, int]], worker: Worker) -> Report:
     """Hand inputs to a worker, one by one."""
-    report, worker = Report(), Worker()
-    try:
-        for kind, seed in inputs:
-            report.add(worker.take(kind, seed))
-    finally:
-        worker.stop()
+    report = Report()
+    for kind, seed in inputs:
+        report.add(worker.take(kind, seed))
     return report
 
 
@@ -103,4 +100,6 @@ def inputs_of(seeds: range) -> Iterator[tuple[str, int]]:
 if __name__ == "__main__":  # cd tests; python -m hostile.campaign 0 2000
     first, last = map(int, sys.argv[1:3])
     chosen = sys.argv[3:] or list(KINDS)
-    print(campaign((kind, seed) for seed in range(first, last) for kind in chosen))
+    alone = Worker()
+    print(campaign(((kind, seed) for seed in range(first, last) for kind in chosen), alone))
+    alone.stop()

@@ -5,10 +5,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from digrad.algorithms import ALGORITHMS
+from digrad.networks import TOPOLOGIES
 from digrad.runs.experiment import load_experiment, parse_experiment
 from digrad.runs.folder import toml_text
 from digrad.runs.planning import plan, resolved
-from hostile.damage import edited, nasty
+from digrad.runs.schedules import SCHEDULES
+from hostile.damage import NUMBERS, WHOLE, edited, nasty
 
 TABLE: dict[str, Any] = {
     "name": "small",
@@ -22,6 +25,7 @@ TABLE: dict[str, Any] = {
     "networks": [{"topology": "erdos-renyi", "n": 6, "seed": 1, "params": {"p": 0.5}}],
     "algorithms": [{"algorithm": "push-pull", "name": "S-PP"}, {"algorithm": "sgp"}],
 }
+NAMES = ["", "x", "same", "reverse", "loss", "lazy", "quadratic", "theorem", "../x", "\x1b[2J"]
 PROBLEMS = [
     {"kind": "logistic", "dim": 4, "samples": 3, "batch": 1},
     {"kind": "images", "data": "digits", "model": "mlp", "samples": 20},
@@ -60,11 +64,26 @@ def _spoil(table: Any, draw: Random) -> None:
         else draw.choice(_keys(table))
     )
     value = nasty(draw)
+    if draw.random() < 0.6 and key != "unknown":
+        value = _alike(table[key], draw)
     for _ in range(draw.choice([0, 0, 0, 3, 200])):
         value = draw.choice([[value], {"kind": value}])
     if key == "steps" and isinstance(value, int):
         value = min(value, 10**6)  # as many as somebody may want
     table[key] = value
+
+
+def _alike(value: Any, draw: Random) -> Any:
+    """A value of the same kind, so that more than its kind is looked at."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return draw.choice([*WHOLE, -1])
+    if isinstance(value, float):
+        return draw.choice([x for x in NUMBERS if isinstance(x, float)])
+    if isinstance(value, str):
+        return draw.choice([*NAMES, *TOPOLOGIES, *ALGORITHMS, *SCHEDULES])
+    return value
 
 
 def _keys(table: Any) -> list[Any]:

@@ -1,6 +1,5 @@
 """Graphs and matrices: files damaged or crafted, topologies of any size."""
 
-import bz2
 import gzip
 import io
 import zipfile
@@ -60,8 +59,7 @@ def graph_files(draw: Random, folder: Path) -> None:
             raw = edited(raw, draw)
     suffix = suffix.upper() if draw.random() < 0.1 else suffix
     if draw.random() < 0.4 or len(raw) > 10**7:
-        pack = gzip.compress if draw.random() < 0.9 else bz2.compress
-        raw, suffix = pack(raw, 1), suffix + ".gz"
+        raw, suffix = gzip.compress(raw, 1), suffix + ".gz"
         raw = edited(raw, draw) if draw.random() < 0.3 else raw
     path = folder / f"g{suffix}"
     path.write_bytes(raw)

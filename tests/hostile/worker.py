@@ -23,6 +23,7 @@ from hostile.damage import SilentlyAcceptedError
 
 MEMORY = 2 << 30  # bytes that an input may take
 SECONDS = 20.0  # of a processor that an input may take; the others may be busy
+CONTROL = "controls"  # no input, but a proof that the watch can see
 KINDS = {
     "graph files": "graphs",
     "matrices": "graphs",
@@ -41,7 +42,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="hostile-"))
     answers = os.fdopen(os.dup(1), "w")  # whatever an input prints goes elsewhere
     os.dup2(2, 1)
-    kinds = {kind: importlib.import_module(f"hostile.{home}") for kind, home in KINDS.items()}
+    homes = {**KINDS, CONTROL: CONTROL}
+    kinds = {kind: importlib.import_module(f"hostile.{home}") for kind, home in homes.items()}
     _limit()
     print("ready", file=answers, flush=True)
     try:
@@ -63,7 +65,7 @@ def _ending(take, kind: str, seed: int, folder: Path) -> dict[str, object]:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     try:
-        take(Random(f"{kind} {seed}"), place)
+        take(Random(f"{kind} {seed}"), place, *([seed] if kind == CONTROL else []))
         end = "taken"
     except DigradError as error:
         end, said = "refused", str(error)

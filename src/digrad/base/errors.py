@@ -57,9 +57,9 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     digrad.base.errors.UnknownNameError: unknown topology 'directed-rng'
       hint: did you mean 'directed-ring'?
     """
-    if name in table:
+    if isinstance(name, str) and name in table:
         return table[name]
-    near = get_close_matches(name.lower().replace("_", "-"), table, n=1, cutoff=0.5)
+    near = get_close_matches(str(name).lower().replace("_", "-"), table, n=1, cutoff=0.5)
     every = f"one of: {', '.join(table)}" if table else "there are none: drop it"
     hint = f"did you mean {near[0]!r}?" if near else every
     raise UnknownNameError(message(f"unknown {what} {name!r}", hint=hint))

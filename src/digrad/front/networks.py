@@ -1,18 +1,21 @@
 """From whatever people have to a network, and to what can be said of it."""
 
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from digrad.analysis import Analysis
 from digrad.analysis import analyze as analyze_network
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.own_code import is_own
 from digrad.networks import Digraph, Network, build
 from digrad.networks.registry import NetworkLike, as_graph, as_network, largest_part
 from digrad.networks.weights import PushGraph, weigh
 from digrad.theory import Setting
 
 Source = NetworkLike | str | Path
+WHOLE = str | Path | Network | Digraph
 
 
 def network(
@@ -97,6 +100,9 @@ def analyze(
         hint = "give one of the two"
         raise ParameterError(message("a setting, and numbers for one as well", hint=hint))
     setting = setting or Setting(**numbers)  # type: ignore[arg-type]  # T is checked there
+    takes = dict.fromkeys(list(signature(analyze_network).parameters)[2:])
+    for name in options or {}:
+        lookup(takes, name, "option of analyze")
     return analyze_network(network(what, n), setting, **(options or {}))
 
 
@@ -104,7 +110,9 @@ def labelled(networks: Any, n: int) -> dict[str, Network]:
     """Name one or several networks for a table; names of topologies get ``n`` nodes."""
     if isinstance(networks, dict):
         return {str(label): _sized(net, n) for label, net in networks.items()}
-    several = networks if isinstance(networks, list) else [networks]
+    # A pair of matrices is one network; a tuple of names or of networks is several.
+    are_whole = isinstance(networks, tuple) and all(isinstance(one, WHOLE) for one in networks)
+    several = networks if isinstance(networks, list) or are_whole else [networks]
     found: dict[str, Network] = {}
     for k, one in enumerate(several, 1):
         label = _label(one) or (f"network {k}" if len(several) > 1 else "network")
@@ -113,16 +121,17 @@ def labelled(networks: Any, n: int) -> dict[str, Network]:
 
 
 def _sized(what: Source, n: int) -> Network:
-    named = isinstance(what, str) and not Path(what).suffix
+    named = isinstance(what, str) and (is_own(what) or not Path(what).suffix)
     return network(what, n) if named else network(what)
 
 
 def _label(what: Source) -> str:
     if isinstance(what, str | Path):
-        return Path(what).stem if Path(what).suffix else str(what)
+        is_file = Path(what).suffix and not is_own(str(what))
+        return Path(what).stem if is_file else str(what)
     if isinstance(what, Network):
         return what.title
-    return "" if isinstance(what, Digraph | tuple) else str(what.name)  # of networkx
+    return "" if isinstance(what, Digraph) else str(getattr(what, "name", ""))  # of networkx
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -177,6 +178,8 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 def _topology(
     make: Topology, what: str, n: int, params: Mapping[str, str], seed: int | None
 ) -> Digraph | Network:
+    if not isinstance(n, Integral) or isinstance(n, bool):
+        raise ParameterError(message(f"n must be a whole number, got {n!r}", hint="pass n=16"))
     if n > LARGEST_N:  # before memory is spent on it
         raise ParameterError(f"digrad takes at most {LARGEST_N:,} nodes, got n = {n:,}")
     accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
@@ -188,7 +191,7 @@ def _topology(
         if "seed" not in accepts:
             raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
         values["seed"] = seed
-    made = make(n, **values)
+    made = make(int(n), **values)
     # A function of the user's own may return a networkx graph, or a pair of matrices.
     return made if isinstance(made, Digraph | Network) else as_network(made)
 

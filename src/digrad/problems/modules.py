@@ -66,6 +66,9 @@ class ModuleProblem:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        if not isinstance(data, Sequence):
+            hint = "pass [(inputs, targets), ...], one pair or dataset for each node"
+            raise ParameterError(message(f"data is a {type(data).__name__}", hint=hint))
         _check_sizes(len(data), batch, node_samples)
         parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples

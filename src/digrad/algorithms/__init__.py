@@ -31,6 +31,8 @@ from digrad.algorithms.push_sum import (
     Sonata,
     rounds_for,
 )
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.own_code import is_own, load_object
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "push-pull": PushPull,
@@ -86,7 +88,31 @@ __all__ = [
     "PushPull",
     "Sonata",
     "Traffic",
+    "as_algorithm",
     "check",
     "costs",
     "rounds_for",
 ]
+
+
+def as_algorithm(given: Any) -> Algorithm[Any]:
+    """Return an algorithm as it is; make one of a name, a class, or ``mine.py:HeavyBall``.
+
+    >>> as_algorithm("push-pull")
+    PushPull(y_form='atc')
+    """
+    make, name = given, getattr(given, "__name__", repr(given))
+    if isinstance(given, str):
+        make = load_object(given) if is_own(given) else lookup(ALGORITHMS, given, "algorithm")
+        name = given
+    if isinstance(make, type) and issubclass(make, Algorithm):
+        try:
+            return make()
+        except TypeError as error:
+            hint = "give its parameters defaults, or pass an object"
+            raise ParameterError(message(f"{name} cannot be made: {error}", hint=hint)) from error
+    if not isinstance(make, Algorithm):
+        kind = name if isinstance(given, str) else type(given).__name__
+        hint = "pass the name of one, or an object of a class derived from digrad.Algorithm"
+        raise ParameterError(message(f"{kind} is not an algorithm", hint=hint))
+    return make

@@ -62,7 +62,7 @@ def run(
     experiment = load_experiment(file)
     ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
-    with interruptible(f"digrad run {file} --out {folder} --resume"):
+    with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
         execute(experiment, folder, device, resume, checkpoint_seconds=checkpoint)
     summary([folder])
 
@@ -161,8 +161,12 @@ def _warn_unfinished(folders: list[Path]) -> None:
             warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
                 f"{experiment.steps:,}; values are those so far. Go on with: digrad run "
-                f"{folder / 'experiment.toml'} --out {folder} --resume"
+                f"{folder / 'experiment.toml'} --out {folder} --resume{_trusted(experiment)}"
             )
+
+
+def _trusted(experiment: Any) -> str:
+    return " --trust" if experiment.own_names else ""
 
 
 @contextmanager

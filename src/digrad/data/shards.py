@@ -157,7 +157,8 @@ def loader(
         nodes, node = distributed.get_world_size(), distributed.get_rank()
     own = shard(dataset, nodes, node, split=split, seed=seed, labels=labels, **options)
     draws = NodeSampler(len(own), batch, seed=seed, node=node, start=start, steps=steps)
-    return DataLoader(own, batch_sampler=draws)
+    # A loader draws from a generator when it starts: not from the one that dropout goes on with.
+    return DataLoader(own, batch_sampler=draws, generator=torch.Generator())
 
 
 def _labels(dataset: Any) -> ArrayLike:

@@ -8,12 +8,14 @@ from typing import Any
 from digrad.analysis import Analysis
 from digrad.analysis import analyze as analyze_network
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.own_code import is_own
 from digrad.networks import Digraph, Network, build
 from digrad.networks.registry import NetworkLike, as_graph, as_network, largest_part
 from digrad.networks.weights import PushGraph, weigh
 from digrad.theory import Setting
 
 Source = NetworkLike | str | Path
+WHOLE = str | Path | Network | Digraph
 
 
 def network(
@@ -87,7 +89,7 @@ def analyze(
             else ``digrad.analysis.analyze`` takes: ``rtol``, ``tree_rule``.
     """
     numbers = Setting.__dataclass_fields__
-    options = signature(analyze_network).parameters
+    options = dict.fromkeys(list(signature(analyze_network).parameters)[2:])
     for name in more:
         lookup({**numbers, **options}, name, "argument of analyze")
     given = {name: value for name, value in more.items() if name in numbers}
@@ -102,7 +104,9 @@ def labelled(networks: Any, n: int) -> dict[str, Network]:
     """Name one or several networks for a table; names of topologies get ``n`` nodes."""
     if isinstance(networks, dict):
         return {str(label): _sized(net, n) for label, net in networks.items()}
-    several = networks if isinstance(networks, list) else [networks]
+    # A pair of matrices is one network; a tuple of names or of networks is several.
+    are_whole = isinstance(networks, tuple) and all(isinstance(one, WHOLE) for one in networks)
+    several = networks if isinstance(networks, list) or are_whole else [networks]
     found: dict[str, Network] = {}
     for k, one in enumerate(several, 1):
         label = _label(one) or (f"network {k}" if len(several) > 1 else "network")
@@ -111,16 +115,17 @@ def labelled(networks: Any, n: int) -> dict[str, Network]:
 
 
 def _sized(what: Source, n: int) -> Network:
-    named = isinstance(what, str) and not Path(what).suffix
+    named = isinstance(what, str) and (is_own(what) or not Path(what).suffix)
     return network(what, n) if named else network(what)
 
 
 def _label(what: Source) -> str:
     if isinstance(what, str | Path):
-        return Path(what).stem if Path(what).suffix else str(what)
+        is_file = Path(what).suffix and not is_own(str(what))
+        return Path(what).stem if is_file else str(what)
     if isinstance(what, Network):
         return what.title
-    return "" if isinstance(what, Digraph | tuple) else str(what.name)  # of networkx
+    return "" if isinstance(what, Digraph) else str(getattr(what, "name", ""))  # of networkx
 
 
 def _text(value: Any) -> str:

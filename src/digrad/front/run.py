@@ -62,6 +62,8 @@ class Run:
             folder: that ``digrad run`` or ``simulate`` has written.
             problem: what was minimised, if answers are wanted as modules.
         """
+        if not isinstance(folder, str | Path):
+            raise ParameterError(f"the folder of a run must be a path, got {folder!r}")
         store = RunFolder(Path(folder))
         experiment = load_experiment(store.path / "experiment.toml")
         kept = {spec.label: store.network(k) for k, spec in enumerate(experiment.networks)}

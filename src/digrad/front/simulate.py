@@ -1,30 +1,38 @@
 """One call from a problem, networks and algorithms to a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
-from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms import ALGORITHMS, Algorithm, as_algorithm
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.base.own_code import is_own, load_object
 from digrad.front.networks import labelled
 from digrad.front.run import Run
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
 from digrad.runs.execute import Progress, carry_out, run
 from digrad.runs.execution import Local
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, typed
 from digrad.runs.folder import Memory
 from digrad.runs.planning import Given, plan, resolved
 from digrad.runs.schedules import Schedule
 from digrad.show.progress import progress_bar
 
 PLAIN = bool | int | float | str  # values that a file can hold
+TYPES: dict[str, Any] = {  # of arguments that a file has too
+    **dict.fromkeys(("steps", "every"), int),
+    **dict.fromkeys(("device", "dtype", "compile", "name"), str),
+    **dict.fromkeys(("scale_by_n_pi", "resume", "progress"), bool),
+    "out": str | Path,
+    "seeds": tuple[int, ...],
+    "metrics": tuple[str, ...],
+}
 
 
 def simulate(
@@ -78,6 +86,11 @@ def simulate(
         progress: show it on a terminal, or a function that is told.
         keys: of the problem.
     """
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
+    said = _typed(steps=steps, every=every, seeds=seeds, metrics=metrics, name=name)
+    said |= _typed(scale_by_n_pi=scale_by_n_pi, compile=compile, device=device, resume=resume)
+    said |= _typed(out="" if out is None else out, progress=callable(progress) or progress)
     made, kind = _problem(problem, keys, device)
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
     methods = _methods(algorithms)
@@ -93,12 +106,12 @@ def simulate(
         ),
         problem=kind,
         schedule=shape,
-        steps=steps,
+        steps=said["steps"],
         step_sizes=rates.get("", ()),
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
-        metrics_every=every,
-        dtype=dtype or _dtype(made),
+        seeds=said["seeds"],
+        metrics=said["metrics"],
+        metrics_every=said["every"],
+        dtype=_typed(dtype=dtype)["dtype"] or _dtype(made),
         scale_by_n_pi=scale_by_n_pi,
         compile=compile,
         name=name,
@@ -118,6 +131,19 @@ def simulate(
     return Run(work.experiment, nets, done, problem=work.problem, code=work.code)
 
 
+def _typed(**given: Any) -> dict[str, Any]:
+    """Check arguments as the keys of a file are checked; numbers may be NumPy's."""
+    return {key: typed(_plain(value), TYPES[key], key) for key, value in given.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Iterable) and not isinstance(value, str | Path | Mapping):
+        return [_plain(one) for one in value]
+    return value
+
+
 def _silent(*_: object) -> None:
     """Report nothing."""
 
@@ -134,6 +160,9 @@ def _problem(given: Any, keys: dict[str, Any], device: str) -> tuple[Problem | N
         if "data" not in keys:
             hint = "pass data=[(inputs, targets), ...], one pair for each node"
             raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
+        takes = dict.fromkeys(signature(ModuleProblem).parameters)
+        for key in keys:
+            lookup(takes, key, "argument of simulate or ModuleProblem")
         made: Problem = ModuleProblem(given, **{"device": device, **keys})
         return made, KindSpec("given", {"class": type(given).__name__})
     if isinstance(given, Mapping):
@@ -174,17 +203,11 @@ def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
 
 
 def _method(one: Any) -> tuple[Algorithm[Any], str]:
+    method = as_algorithm(one)
     if isinstance(one, str):
-        make = load_object(one) if is_own(one) else lookup(ALGORITHMS, one, "algorithm")
-        return make(), one
-    if isinstance(one, type) and issubclass(one, Algorithm):
-        one = one()
-    if not isinstance(one, Algorithm):
-        hint = "pass the name of one, or an object of a class derived from digrad.Algorithm"
-        raise ParameterError(message(f"{type(one).__name__} is not an algorithm", hint=hint))
-    named = {cls: name for name, cls in ALGORITHMS.items()}
-    plain = named.get(type(one), "")
-    return one, plain if plain and one == type(one)() else ""
+        return method, one
+    plain = {cls: name for name, cls in ALGORITHMS.items()}.get(type(method), "")
+    return method, plain if plain and method == type(method)() else ""
 
 
 def _described(

@@ -199,7 +199,7 @@ def _topology(
         if "seed" not in accepts:
             raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
         values["seed"] = seed
-    made = make(n, **values)
+    made = make(int(n), **values)
     # A function of the user's own may return a networkx graph, or a pair of matrices.
     return made if isinstance(made, Digraph | Network) else as_network(made)
 

@@ -19,6 +19,7 @@ To that come autograd's gradient, as with any optimizer, and during a step a few
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
+from numbers import Real
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
@@ -26,9 +27,9 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, distributed
 
-from digrad.algorithms import ALGORITHMS, Algorithm, check
+from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.base.errors import DigradError, ParameterError, lookup, message
-from digrad.base.own_code import is_own, load_object
+from digrad.base.own_code import is_own
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import fingerprint
 from digrad.networks import TOPOLOGIES, Network, as_network, build
@@ -69,7 +70,7 @@ class Decentralized(torch.optim.Optimizer):
     Args:
         params: ``model.parameters()``, ``model.named_parameters()`` or groups with options, as
             for any optimizer; for a block of nodes a list with one of these for each own node.
-        algorithm: an algorithm or its name.
+        algorithm: an algorithm, its name, or a class of your own as ``mine.py:HeavyBall``.
         network: a network, a graph, a file of one, or a pair of matrices, with one node for each
             rank or as many as the blocks have together.
         lr: γ, the step you would give SGD.
@@ -122,7 +123,7 @@ class Decentralized(torch.optim.Optimizer):
         _check_numbers(lr=lr, weight_decay=weight_decay, bucket_bytes=bucket_bytes or 0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
-        self.algorithm = _algorithm(algorithm)
+        self.algorithm = as_algorithm(algorithm)
         self.layout = lay_out(params)
         self.network = _network(network, _nodes(self.layout, blocks, group))
         check(self.algorithm, self.network)
@@ -349,14 +350,6 @@ class Decentralized(torch.optim.Optimizer):
         return list(bad)
 
 
-def _algorithm(given: Algorithm[Any] | str) -> Algorithm[Any]:
-    if not isinstance(given, str):
-        return given
-    make = load_object(given) if is_own(given) else lookup(ALGORITHMS, given, "algorithm")
-    made: Algorithm[Any] = make()
-    return made
-
-
 def _network(given: NetworkLike | str | Path, n: int) -> Network:
     """Make the network; a topology's name gets as many nodes as there are models."""
     if not isinstance(given, str | Path):
@@ -375,7 +368,8 @@ def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
 
 def _check_numbers(**numbers: Any) -> list[float]:
     for name, value in numbers.items():
-        if not 0 <= float(value) < inf:
+        number = isinstance(value, Real | Tensor)
+        if not number or not 0 <= float(value) < inf:
             raise ParameterError(
                 message(f"{name} must be finite and at least 0, got {value}", hint="try 0.01")
             )

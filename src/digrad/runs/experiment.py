@@ -225,7 +225,7 @@ def arguments(
     found = {}
     for key, value in params.items():
         lookup(accepts, key, f"key in {where}")
-        found[key] = _typed(value, hints.get(key, Any), f"{where}.{key}")
+        found[key] = typed(value, hints.get(key, Any), f"{where}.{key}")
     missing = [k for k, p in accepts.items() if p.default is Parameter.empty and k not in found]
     if missing:
         raise ExperimentError(f"{where} lacks {', '.join(missing)}")
@@ -244,7 +244,7 @@ def _read(cls: type, table: Any, where: str) -> Any:
             beside[key] = value
             continue
         lookup(known, key, f"key {'in ' + where if where else 'of the experiment'}")
-        values[key] = _typed(value, hints[key], f"{where}.{key}" if where else key)
+        values[key] = typed(value, hints[key], f"{where}.{key}" if where else key)
     if beside:
         values["params"] = {**values.get("params", {}), **beside}
     for name, spec in known.items():
@@ -254,7 +254,7 @@ def _read(cls: type, table: Any, where: str) -> Any:
     return cls(**values)
 
 
-def _typed(value: Any, kind: Any, where: str) -> Any:
+def typed(value: Any, kind: Any, where: str) -> Any:
     """Return a value as the type that is asked for, or say what was expected."""
     origin, options = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -273,7 +273,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
                     )
                 )
             value = [value]
-        return tuple(_typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
+        return tuple(typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
     if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):
         return _read(kind, value, where)
     if options:  # a union, such as int | None, or a Literal
@@ -297,7 +297,7 @@ def _any_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
     for option in options:
         if isinstance(option, type) and option is not type(None):
             try:
-                return _typed(value, option, where)
+                return typed(value, option, where)
             except ExperimentError:
                 continue
     names = ", ".join(getattr(o, "__name__", repr(o)) for o in options if o is not type(None))

@@ -17,7 +17,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -129,7 +129,8 @@ class RunFolder:
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
         before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
-        return before
+        # Files are sought where they are now, or the copies here would hide that they changed.
+        return replace(before, folders=experiment.folders)
 
     def begin(
         self, experiment: Experiment, networks: Mapping[str, Network], code: Sequence[OwnCode] = ()

@@ -238,7 +238,10 @@ def _problem(
 
 def _method(experiment: Experiment, spec: AlgorithmSpec) -> Algorithm[Any]:
     make = _named(ALGORITHMS, spec.algorithm, "algorithm", experiment)
-    method: Algorithm[Any] = _made(make, spec.params, f"algorithms.{spec.label}")
+    method = _made(make, spec.params, f"algorithms.{spec.label}")
+    if not isinstance(method, Algorithm):
+        hint = "derive its class from digrad.Algorithm"
+        raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
     return method
 
 

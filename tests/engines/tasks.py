@@ -295,6 +295,19 @@ def failing(rank: int, world: int, how: str, culprit: int, **options: Any) -> st
     return "no error"
 
 
+def uneven(rank: int, world: int, odd: int, steps: int, **options: Any) -> str:
+    """What ranks say when one of them takes more or fewer steps than the others."""
+    x = torch.ones(1, 1 << 8)
+    try:
+        with Processes(build("exponential", world), timeout=1.5, **options) as engine:
+            for _ in range(steps if rank == odd else 6):
+                x = engine.push(engine.pull(x))
+            engine.gather(x)
+    except DigradError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
 def again(rank: int, world: int) -> list[str]:
     """An engine that failed says so at every call."""
     if rank == 1:

@@ -60,12 +60,26 @@ def test_verdicts() -> None:
     slow = verdict({0: waits(1), 1: waits(0)}, rank=0)
     assert slow.startswith("the ranks wait for each other")
     assert slow.endswith("hint: raise the timeout")
-    # Other calls: no timeout would help.
-    pushes, weighs = (
-        Notice(f"waited for rank {k}, in exchange 32 ({verb})", (k,))
-        for k, verb in ((1, "push"), (0, "weighted"))
-    )
-    assert "has one taken fewer steps?" in verdict({0: pushes, 1: weighs}, rank=0)
+
+
+def in_exchange(number: int, verb: str, *peers: int) -> Notice:
+    return Notice(f"waited for the others, in exchange {number} ({verb})", peers)
+
+
+def test_who_took_another_number_of_steps() -> None:
+    """Those that measure already took fewer, those that still mix more; no timeout would help."""
+    mixing = {k: in_exchange(32, "push", 1) for k in (0, 2, 3)}
+    fewer = verdict({**mixing, 1: in_exchange(32, "weighted", 0, 2, 3)}, rank=2)
+    assert fewer.startswith("rank 1 took fewer steps than the others\n")
+    assert fewer.endswith("look at the loop and the data of rank 1")
+    done = {k: in_exchange(32, "gather", 3) for k in (0, 1, 2)}
+    more = verdict({**done, 3: in_exchange(32, "pull", 0)}, rank=0)
+    assert more.startswith("rank 3 took more steps than the others\n")
+    two = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(7, "mean", 0)}, rank=0)
+    assert two.startswith("rank 1 took fewer steps than the others\n")
+    unclear = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(8, "pull", 0)}, rank=0)
+    assert unclear.startswith("the ranks wait for each other\n")
+    assert unclear.endswith("has one taken fewer steps?")
 
 
 def test_notices_survive_the_store() -> None:

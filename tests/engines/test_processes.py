@@ -167,6 +167,14 @@ def test_a_rank_that_fails_is_named_by_all(how: str, said: str, memory: bool) ->
         assert re.match(f"PeerError: {said}", errors[rank]), errors[rank]
 
 
+@pytest.mark.parametrize("memory", [True, False], ids=["memory", "wire"])
+@pytest.mark.parametrize(("steps", "how"), [(5, "fewer"), (7, "more")])
+def test_a_rank_that_took_another_number_of_steps(steps: int, how: str, memory: bool) -> None:
+    errors = run("uneven", 3, odd=1, steps=steps, shared_memory=memory)
+    for error in errors:
+        assert error.startswith(f"PeerError: rank 1 took {how} steps than the others"), errors
+
+
 def test_a_failed_engine_stays_failed() -> None:
     said = run("again", 2)[0]
     assert len(said) == 2

@@ -72,6 +72,7 @@ ALSO_FORBIDDEN: dict[str, tuple[str, ...]] = {  # beside what the rooms say
     "digrad.runs.experiment": ("numpy", "digrad.theory"),
     "digrad.runs.recursion": ("digrad.engines", "digrad.networks"),
     "digrad.runs.execute": ("torch.distributed", "digrad.optim"),
+    "digrad.runs.loop": ("torch.distributed", "digrad.optim"),
 }
 
 

@@ -140,6 +140,35 @@ def test_torchrun_starts_killed_workers_again(tmp_path: Path) -> None:
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_workers_end_with_torchrun(tmp_path: Path) -> None:
+    """The agent is killed, and cannot tell them: they notice."""
+    out = tmp_path / "out"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    options = ["--nproc-per-node", "2", "-m", "digrad", "train"]
+    command = [*launcher, *options, str(write(tmp_path)), "--out", str(out)]
+    with (tmp_path / "log").open("w") as log:
+        torchrun = subprocess.Popen(
+            command, env={**os.environ, **SETTINGS}, stdout=log, stderr=subprocess.STDOUT
+        )
+    wait_for_rows(out, 5, torchrun)
+    ranks = workers(torchrun.pid)
+    assert len(ranks) == 2
+    torchrun.kill()
+    torchrun.wait()
+    end = time.monotonic() + 5
+    while any(map(running, ranks)):
+        assert time.monotonic() < end, "they live on"
+        time.sleep(0.02)
+    assert f"torchrun (process {torchrun.pid}) was killed" in (tmp_path / "log").read_text()
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_for_rows(out: Path, count: int, process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + 120
     while not (out / "metrics.csv").exists() or len(rows(out)) < count:

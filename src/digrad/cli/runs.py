@@ -14,6 +14,10 @@ from digrad.cli.trust import ask
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes that share the work [default: as many as pay].", min=1),
+]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
 ]
@@ -48,6 +52,7 @@ def run(
     out: Out = None,
     device: Device = "cpu",
     resume: Resume = False,
+    workers: Workers = None,
     checkpoint: Checkpoint = 5.0,
     trust: Trust = False,
 ) -> None:
@@ -63,7 +68,8 @@ def run(
     ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
     with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
-        execute(experiment, folder, device, resume, checkpoint_seconds=checkpoint)
+        options = {"workers": workers, "checkpoint_seconds": checkpoint}
+        execute(experiment, folder, device, resume, **options)
     summary([folder])
 
 

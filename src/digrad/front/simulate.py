@@ -16,12 +16,13 @@ from digrad.front.networks import labelled
 from digrad.front.run import Run
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.execute import Progress, carry_out, run
-from digrad.runs.execution import Local
+from digrad.runs.execute import do_jobs, run
 from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, typed
 from digrad.runs.folder import Memory
+from digrad.runs.loop import CHECKPOINT_SECONDS, Progress
 from digrad.runs.planning import Given, plan, resolved
 from digrad.runs.schedules import Schedule
+from digrad.runs.team import Common
 from digrad.show.progress import progress_bar
 
 PLAIN = bool | int | float | str  # values that a file can hold
@@ -53,6 +54,7 @@ def simulate(
     name: str = "simulation",
     out: str | Path | None = None,
     resume: bool = False,
+    workers: int | None = None,
     progress: bool | Progress = True,
     **keys: Any,
 ) -> Run:
@@ -83,6 +85,8 @@ def simulate(
         name: what reports call the run.
         out: a folder; then the run is recorded there, and can be interrupted and resumed.
         resume: go on with the run in ``out``.
+        workers: processes that share the work; as many as pay by default, which is one for a
+            short run. Results do not depend on it.
         progress: show it on a terminal, or a function that is told.
         keys: of the problem.
     """
@@ -120,13 +124,14 @@ def simulate(
     given = Given(made, nets, objects, plan_of)
     with _progress(progress, experiment) as report:
         if out is not None:
-            run(experiment, out, device=device, resume=resume, progress=report, given=given)
+            options: dict[str, Any] = {"device": device, "resume": resume, "workers": workers}
+            run(experiment, out, **options, progress=report, given=given)
             return Run.open(out, problem=made)
         if resume:
             what = "resume goes on with a run in a folder, but there is none"
             raise ParameterError(message(what, hint="pass out= as well"))
         work, store = plan(resolved(experiment), device, given=given), Memory()
-        carry_out(work, store, Local(), report or _silent)
+        do_jobs(Common(work, device, given, report or _silent, CHECKPOINT_SECONDS), store, workers)
     done = [store.jobs[job.index] for job in work.jobs]
     return Run(work.experiment, nets, done, problem=work.problem, code=work.code)
 

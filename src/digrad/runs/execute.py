@@ -1,30 +1,20 @@
-"""Run an experiment: its jobs recorded, interruptible, resumable to the same bits.
+"""Run an experiment into a folder: in this process (``loop``) or in several (``team``)."""
 
-Jobs are done one after the other; on a GPU, which a small one does not fill, side by side.
-"""
-
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 
-import torch
-
+from digrad.base.errors import ParameterError, message
 from digrad.runs.execution import Execution, Local
 from digrad.runs.experiment import Experiment
-from digrad.runs.folder import JobFile, RunFolder, Store
+from digrad.runs.folder import RunFolder, Store
 from digrad.runs.launches import Launch
 from digrad.runs.lock import locked
+from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Given, Job, Plan, plan, resolved
-from digrad.runs.record import Record, Work
+from digrad.runs.team import Common, NotSentError, log, most_workers, share_out
 
-CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
-THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay
-BESIDE_NUMBERS = 8_000_000  # numbers in a variable, of all jobs side by side, that fill a GPU
-BESIDE_JOBS = 8  # as many as a GPU takes orders from at a time
-
-Progress = Callable[[Job, int], None]
+WORTH_SECONDS = 15.0  # of work left, for several processes to pay for their start
+TASTE_SECONDS = 2.0  # of work, from which one sees how much is left
 
 
 def run(
@@ -37,6 +27,7 @@ def run(
     given: Given | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     execution: Execution | None = None,
+    workers: int | None = None,
 ) -> Path:
     """Run an experiment into a folder; with ``resume``, go on with what is there.
 
@@ -51,7 +42,8 @@ def run(
         progress: called at every record, with the job and the number of steps.
         given: objects that stand for names of the experiment.
         checkpoint_seconds: how often what is done is stored.
-        execution: where the nodes live; in this process by default.
+        execution: where the nodes live; in this process, or its workers, by default.
+        workers: processes that do jobs; as many as pay by default. Results do not depend on it.
     """
     folder, asked = RunFolder(Path(out)), resolved(experiment)
     stored = folder.check(asked, resume=resume)
@@ -60,199 +52,73 @@ def run(
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
         folder.check(asked, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
-        carry_out(work, folder, execution or Local(), progress or _silent, checkpoint_seconds)
+        common = Common(work, device, given, progress or _silent, checkpoint_seconds)
+        if execution is None:
+            do_jobs(common, folder, workers)
+        else:
+            carry_out(work, folder, execution, common.progress, checkpoint_seconds)
     return folder.path
 
 
-def carry_out(
-    work: Plan,
-    store: Store,
-    execution: Execution,
-    progress: Progress,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-) -> None:
-    """Do all jobs from where they stand, and store what comes of them."""
-    keeper = _Keeper(store, execution, checkpoint_seconds)
-    for jobs in _beside(work.jobs, execution.side_by_side):
-        with few_threads(_numbers(jobs[0])), _precision(jobs[0], work.experiment.tf32):
-            _together(jobs, work.experiment, keeper, execution, progress)
+def do_jobs(common: Common, store: Store, workers: int | None) -> None:
+    """Do all jobs from where they stand: in this process or, where that pays, in several."""
+    number = _checked(workers, common.work)
+    if workers is None and number > 1:
+        try:
+            _alone(common, store, _Taste(common))
+            return
+        except HandedOverError:
+            pass  # what was done is stored, and gone on from
+    if number > 1:
+        try:
+            share_out(common, store, number)
+            return
+        except NotSentError as error:
+            log.warning("one process does all jobs, as others cannot be given: %s", error)
+    _alone(common, store, common.progress)
+
+
+def _checked(workers: int | None, work: Plan) -> int:
+    """Return how many processes to take at most."""
+    if workers is None:
+        return most_workers(work)
+    if workers < 1:
+        raise ParameterError(message(f"workers must be at least 1, got {workers}"))
+    if workers > 1 and on_gpu(work.jobs[0]):
+        what = f"{workers} workers cannot share one GPU: there jobs run side by side in one process"
+        raise ParameterError(message(what, hint="leave the number of workers out"))
+    return workers
+
+
+def _alone(common: Common, store: Store, progress: Progress) -> None:
+    carry_out(common.work, store, Local(), progress, common.checkpoint_seconds)
+
+
+class _Taste:
+    """Hears how far jobs are; stops them once it is clear that several processes pay."""
+
+    def __init__(self, common: Common) -> None:
+        self._steps, self._progress = common.work.experiment.steps, common.progress
+        self._left = {job.index: common.work.experiment.steps for job in common.work.jobs}
+        self._weights = {job.index: len(job.trials) for job in common.work.jobs}
+        self._began = monotonic()
+        self._first: tuple[int, int, float] | None = None  # a job, its step, and when that was
+
+    def __call__(self, job: Job, t: int) -> None:
+        """Look at the clock."""
+        self._progress(job, t)
+        now = monotonic()
+        self._left[job.index] = self._steps - t
+        if self._first is None or self._first[0] != job.index:
+            self._first = job.index, t, now
+        _, before, then = self._first
+        if now - self._began < TASTE_SECONDS or t == before:
+            return
+        each = (now - then) / ((t - before) * self._weights[job.index])
+        left = {k: each * self._weights[k] * steps for k, steps in self._left.items() if steps}
+        if len(left) > 1 and sum(left.values()) > WORTH_SECONDS:
+            raise HandedOverError
 
 
 def _silent(job: Job, t: int) -> None:
     """Report nothing."""
-
-
-def _beside(jobs: Sequence[Job], at_most: int | None) -> Iterator[list[Job]]:
-    """Cut jobs into those that run side by side: on a GPU, until they fill it."""
-    some: list[Job] = []
-    for job in jobs:
-        if some and _full([*some, job], at_most):
-            yield some
-            some = []
-        some.append(job)
-    yield some
-
-
-def _full(jobs: Sequence[Job], at_most: int | None) -> bool:
-    if at_most is not None:
-        return len(jobs) > at_most
-    fills = len(jobs) > BESIDE_JOBS or sum(map(_numbers, jobs)) > BESIDE_NUMBERS
-    return fills or not _on_gpu(jobs[-1])
-
-
-def _numbers(job: Job) -> int:
-    """Return how many numbers a variable consists of."""
-    return len(job.trials) * job.problem.nodes * job.problem.dim
-
-
-def _on_gpu(job: Job) -> bool:
-    return job.problem.start().is_cuda
-
-
-@contextmanager
-def few_threads(numbers: int) -> Iterator[None]:
-    """Use one thread for small tensors: waking others costs more than they do."""
-    before = torch.get_num_threads()
-    if numbers < THREADED_NUMBERS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _precision(job: Job, tf32: bool) -> Iterator[None]:
-    """Multiply in full single precision, or not, as the experiment says; restored after."""
-    if not _on_gpu(job):
-        yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        with warnings.catch_warnings():
-            # The compiler advises TF32, which the experiment has decided on.
-            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-
-
-def _together(
-    jobs: Sequence[Job],
-    experiment: Experiment,
-    keeper: "_Keeper",
-    execution: Execution,
-    progress: Progress,
-) -> None:
-    """Do some jobs in turns, from one record to the next."""
-    under_way: list[_Running] = []
-
-    def turn(running: _Running) -> None:
-        running.record(progress)
-        keeper.store(running)
-        running.go_on()
-
-    try:
-        for job in jobs:
-            saved = keeper.saved(job)
-            if saved is not None and saved.done:
-                progress(job, saved.t)
-                continue
-            running = _Running(Work.make(job, execution), saved, experiment)
-            under_way.append(running)
-            running.go_on()
-            turn(running)  # at once: what jobs have in common is made on the first one's way
-        while rest := [running for running in under_way if not running.done]:
-            for running in rest:
-                turn(running)
-    except KeyboardInterrupt:
-        for running in under_way:
-            keeper.store(running, now=True)
-        keeper.write()
-        raise
-    keeper.write()
-
-
-class _Running:
-    """A job under way: its record, and where it has gone since."""
-
-    def __init__(self, work: Work, saved: JobFile | None, experiment: Experiment) -> None:
-        self.job, self._work = work.job, work
-        self._steps, self._every = experiment.steps, experiment.record_every
-        self._aside = _stream(work.job)
-        with self._aside():
-            self._record = Record.open(work, saved)
-        self._ahead = self._record.moment
-
-    @property
-    def done(self) -> bool:
-        """Whether all steps are recorded."""
-        return self._record.moment.t >= self._steps
-
-    def go_on(self) -> None:
-        """Start on the way to the next record; a GPU does not keep anybody waiting for it."""
-        t = self._record.moment.t
-        stop = min(t - t % self._every + self._every, self._steps)
-        if stop > t:
-            with self._aside():
-                self._ahead = self._record.ahead(self._work, stop)
-
-    def record(self, progress: Progress) -> None:
-        """Wait until it is there, and record."""
-        if self._ahead.t > self._record.moment.t:
-            with self._aside():
-                self._record = self._record.recorded(self._work, self._ahead)
-            progress(self.job, self._ahead.t)
-
-    def file(self) -> JobFile:
-        """Return what to store."""
-        return self._record.file(self.job, done=self.done)
-
-
-def _stream(job: Job) -> Callable[[], AbstractContextManager[object]]:
-    """Return where a job's orders to a GPU line up: not behind those of other jobs."""
-    if not _on_gpu(job):
-        return nullcontext
-    own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    own.wait_stream(torch.cuda.current_stream())
-    return lambda: torch.cuda.stream(own)
-
-
-class _Keeper:
-    """Keeps what jobs have done; nothing is written where another process does that."""
-
-    def __init__(self, store: Store, execution: Execution, seconds: float) -> None:
-        self._store, self._execution, self._seconds = store, execution, seconds
-        self._files: dict[int, JobFile] = {}
-        self._last: dict[int, float] = {}  # when each was stored, or begun
-        self._written = monotonic()  # when metrics.csv was
-
-    def saved(self, job: Job) -> JobFile | None:
-        """Return what a job left behind."""
-        saved = self._execution.saved(self._store, job)
-        self._last[job.index] = monotonic()
-        if saved is not None:
-            self._files[job.index] = saved
-        return saved
-
-    def store(self, running: _Running, *, now: bool = False) -> None:
-        """Store where a job is, if it is time or it is done."""
-        job = running.job
-        due = monotonic() - self._last[job.index] > self._seconds
-        if not self._execution.writes or not (due or now or running.done):
-            return
-        file = running.file()
-        self._store.save_job(job.index, file)
-        self._files[job.index] = file
-        self._last[job.index] = monotonic()
-        if monotonic() - self._written > self._seconds:
-            self.write()
-
-    def write(self) -> None:
-        """Write what is stored of all jobs into one table."""
-        if self._execution.writes:
-            self._store.write_metrics([self._files[k] for k in sorted(self._files)])
-            self._written = monotonic()

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Event, Thread
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from digrad.base.errors import DigradError, ParameterError, message
 
 GIVEN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # by torchrun, to every process
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+LAUNCHER_SECONDS = 0.5  # from one look at the launcher to the next
 
 
 class JoinError(DigradError, RuntimeError):
@@ -37,19 +39,44 @@ def joined(device: str, timeout: float) -> Iterator[str]:
     _check_environment()
     stay_on_this_machine()
     place = _own_device(device)
+    with _ending_with_the_launcher():
+        try:
+            _join(_backend(place), timedelta(seconds=timeout))
+        except (RuntimeError, ValueError) as error:
+            what = f"the processes did not find each other: {error}"
+            hint = "look at the output of the others, and at the address and port of the first"
+            raise JoinError(message(what, hint=hint)) from error
+        yield place
+        # Not after an error: others may be gone, and saying goodbye to them would wait.
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _ending_with_the_launcher() -> Iterator[None]:
+    """End this process if torchrun's is killed: nobody would restart, stop or count it any more.
+
+    A process that no torchrun has started may outlive its parent, as with ``nohup``.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield
+        return
+    left = Event()
+    Thread(target=_watch, args=(os.getppid(), left), daemon=True).start()
     try:
-        _join(_backend(place), timedelta(seconds=timeout))
-    except (RuntimeError, ValueError) as error:
-        raise JoinError(
-            message(
-                f"the processes did not find each other: {error}",
-                hint="look at the output of the others, and at the address and port of the first",
-            )
-        ) from error
-    yield place
-    # Not after an error: others may be gone, and saying goodbye to them would wait.
-    with suppress(RuntimeError):
-        dist.destroy_process_group()
+        yield
+    finally:
+        left.set()
+
+
+def _watch(launcher: int, left: Event) -> None:
+    while not left.wait(LAUNCHER_SECONDS):
+        if os.getppid() != launcher:
+            rank = os.environ["RANK"]
+            said = f"error: rank {rank}: torchrun (process {launcher}) was killed: this rank ends\n"
+            with suppress(OSError):
+                os.write(2, said.encode())
+            os._exit(1)  # at once, as if killed too: what is on disk is whole
 
 
 def _join(backend: str, timeout: timedelta) -> None:

@@ -16,11 +16,11 @@ import torch
 
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
-from digrad.runs.execute import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.experiment import Experiment, load_experiment, parse_experiment, to_table
 from digrad.runs.folder import RunFolder
 from digrad.runs.launches import Launch, launcher
 from digrad.runs.lock import locked
+from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars

@@ -15,7 +15,7 @@ from digrad.algorithms import PushPull
 from digrad.algorithms.contract import Change, Mixer, changed
 from digrad.networks.network import Network
 from digrad.problems import Quadratic
-from digrad.runs.execute import few_threads
+from digrad.runs.loop import few_threads
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import Constant
 from digrad.theory import perron

@@ -31,7 +31,9 @@ from digrad.engines.transports.transport import Transport
 from digrad.networks.network import Network
 
 EXACT = torch.float64
-TAGS = 1 << 20  # exchanges of one engine before its tags begin anew
+TAGS = 1 << 20  # of one engine
+KINDS = {"pull": 0, "push": 1}  # of exchanges; 2: among all ranks
+KIND_TAGS = TAGS // 4  # exchanges of one engine before its tags begin anew
 
 
 @dataclass
@@ -229,7 +231,10 @@ class Processes:
         """Return the tag of the next exchange, and the block that names who fails in it."""
         self._exchanges += 1
         doing = f"in exchange {self._exchanges} ({verb})"
-        return self._tag + self._exchanges % TAGS, Naming(self._faults, doing)
+        # Where a rank took one step fewer, no sum must take a row of a step for its own.
+        kind = KINDS.get(verb, 2)
+        tag = self._tag + kind * KIND_TAGS + self._exchanges % KIND_TAGS
+        return tag, Naming(self._faults, doing)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted, since no link is used."""

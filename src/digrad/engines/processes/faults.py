@@ -94,12 +94,12 @@ class Notices:
             )
 
     def _settled(self, notice: Notice) -> dict[int, Notice]:
-        """Read until the culprit has spoken or the grace is over."""
+        """Read until the culprit, or in a circle everybody, has spoken or the grace is over."""
         end = time.monotonic() + (min(HASTE, self.grace) if notice.lost else self.grace)
         while True:
             notices = {**self.read(), self.rank: notice}
-            spoken = all(rank in notices for rank in culprits(notices, self.rank))
-            if spoken or time.monotonic() >= end:
+            awaited = culprits(notices, self.rank) or range(self.world)
+            if all(rank in notices for rank in awaited) or time.monotonic() >= end:
                 return notices
             time.sleep(PAUSE)
 
@@ -156,7 +156,8 @@ class Naming:
             raise self.faults.named(error, self.doing) from error
 
 
-_EXCHANGE = re.compile(r"in (exchange \d+ \(\w+\))")
+_EXCHANGE = re.compile(r"in (exchange \d+ \((\w+)\))")
+STEPS = ("pull", "push")  # exchanges that steps consist of; the others follow them
 
 
 def _key(rank: int) -> str:
@@ -196,11 +197,7 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
     """
     found = culprits(notices, rank)
     if not found:
-        details = [f"rank {other} {notice.reason}" for other, notice in sorted(notices.items())]
-        doing = {match[1] for text in details if (match := _EXCHANGE.search(text))}
-        apart = "all ranks must make the same calls in the same order: has one taken fewer steps?"
-        hint = apart if len(doing) > 1 else "raise the timeout"
-        return message("the ranks wait for each other", *details, hint=hint)
+        return _in_a_circle(notices)
     who = ranks(found)
     if found[0] in notices:
         stopped = [f"rank {other} stopped: {notices[other].reason}" for other in found]
@@ -214,6 +211,29 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
         *details,
         hint=f"look at the output of {who}; if it only takes longer, raise the timeout",
     )
+
+
+def _in_a_circle(notices: Mapping[int, Notice]) -> str:
+    """Say which ranks took more or fewer steps than the others, as far as that can be seen.
+
+    >>> steps, after = (f"waited, in exchange 32 ({verb})" for verb in ("push", "weighted"))
+    >>> waiting = {0: Notice(steps, (1,)), 1: Notice(after, (0,)), 2: Notice(steps, (1,))}
+    >>> print(_in_a_circle(waiting).splitlines()[0])
+    rank 1 took fewer steps than the others
+    """
+    details = [f"rank {other} {notice.reason}" for other, notice in sorted(notices.items())]
+    said = {other: _EXCHANGE.search(notice.reason) for other, notice in notices.items()}
+    doing = {other: match for other, match in said.items() if match}
+    if len({match[1] for match in doing.values()}) < 2:
+        return message("the ranks wait for each other", *details, hint="raise the timeout")
+    going = [other for other, match in doing.items() if match[2] in STEPS]
+    over = [other for other in doing if other not in going]
+    if not going or not over:
+        hint = "all ranks must make the same calls in the same order: has one taken fewer steps?"
+        return message("the ranks wait for each other", *details, hint=hint)
+    odd, how = (over, "fewer") if len(over) <= len(going) else (going, "more")
+    hint = f"all ranks must take as many steps: look at the loop and the data of {ranks(odd)}"
+    return message(f"{ranks(odd)} took {how} steps than the others", *details, hint=hint)
 
 
 def ranks(which: Iterable[int]) -> str:

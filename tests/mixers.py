@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
-from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.contract import Change, Local, at_home, changed
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
@@ -121,12 +121,31 @@ def states(
     lr: Callable[[int], Any],
     steps: int,
 ) -> list[Any]:
-    """The states after 0, 1, .., ``steps`` steps."""
+    """The states after 0, 1, .., ``steps`` steps, or rounds of K gradients."""
     made = [algorithm.init(x)]
     for t in range(steps):
-        g = gradient(t, algorithm.point(made[-1]))
-        made.append(algorithm.step(made[-1], g, mixer, lr(t)))
+        made.append(after(algorithm, made[-1], mixer, gradient, t, lr(t)))
     return made
+
+
+def after(
+    algorithm: Algorithm[Any],
+    s: Any,
+    mixer: Any,
+    gradient: Callable[[int, Tensor], Tensor],
+    t: int,
+    lr: Any,
+) -> Any:
+    """The state after step t, or round t: then its gradients are Kt, Kt + 1, .."""
+    first = t * (local_steps(algorithm) + 1)
+    s = at_home(algorithm, s, lambda k, x: gradient(first + k, x), lr)
+    g = gradient(first + local_steps(algorithm), algorithm.point(s))
+    return algorithm.step(s, g, mixer, lr)
+
+
+def local_steps(algorithm: Algorithm[Any]) -> int:
+    """How many gradients of a step are used at home."""
+    return algorithm.local_steps if isinstance(algorithm, Local) else 0
 
 
 def _digraph() -> Digraph:

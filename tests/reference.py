@@ -1,7 +1,8 @@
 """Every recursion once more, as its paper prints it: full NumPy matrices, one loop over t.
 
 Nothing here is shared with the library. A reference returns the points at which gradients
-0, 1, .., T are taken and, beside them, the method's answers.
+0, 1, .., T are taken and, beside them, the method's answers; of methods that take steps at home,
+where rounds 0, 1, .., T begin.
 """
 
 from collections.abc import Callable
@@ -223,6 +224,162 @@ def centralized(p: Given) -> Run:
     return dsgd(p._replace(R=np.full_like(p.R, 1 / len(p.R))))
 
 
+def _accelerated(p: Given, B: Array, weights: Array, beta: float, nu: float) -> Run:
+    """x⁺ = As - γy + β(x - x₋), s⁺ = x⁺ + ν(x⁺ - x), y⁺ = By + ∇(s⁺) - ∇(s); gradients at s."""
+    x = x_old = s = p.X
+    g = y = p.grad(0, s)
+    points, answers = [s], [weights @ x]
+    for t in range(p.T):
+        x, x_old = p.R @ s - p.lr(t) * y + beta * (x - x_old), x
+        s = x + nu * (x - x_old)
+        g_new = p.grad(t + 1, s)
+        y, g = B @ y + g_new - g, g_new
+        points.append(s)
+        answers.append(weights @ x)
+    return Run(points, answers)
+
+
+def accelerated_push_pull(p: Given, beta: float = 0.2, nu: float = 0.3) -> Run:
+    """Both momenta, with their defaults."""
+    return _accelerated(p, p.C, left_perron(p.R), beta, nu)
+
+
+def abm(p: Given) -> Run:
+    """Heavy ball alone."""
+    return accelerated_push_pull(p, 0.3, 0.0)
+
+
+def abn(p: Given) -> Run:
+    """The paper's names: y⁺ = Ax - αz, x⁺ = y⁺ + β(y⁺ - y), z⁺ = Bz + ∇(x⁺) - ∇(x)."""
+    x = y = p.X
+    g = z = p.grad(0, x)
+    points, answers = [x], [left_perron(p.R) @ y]
+    for t in range(p.T):
+        y_new = p.R @ x - p.lr(t) * z
+        x, y = y_new + 0.5 * (y_new - y), y_new
+        g_new = p.grad(t + 1, x)
+        z, g = p.C @ z + g_new - g, g_new
+        points.append(x)
+        answers.append(left_perron(p.R) @ y)
+    return Run(points, answers)
+
+
+def dsgt_hb(p: Given) -> Run:
+    """ABm with A = B = W."""
+    return _accelerated(p, p.R, np.full(len(p.R), 1 / len(p.R)), 0.3, 0.0)
+
+
+def momentum_tracking(p: Given, beta: float = 0.9) -> Run:
+    """M⁺ = βM + G, X⁺ = WX - γ(M⁺ - c), c⁺ = W(c - M⁺) + M⁺, from M = c = 0."""
+    X, M, c = p.X, np.zeros_like(p.X), np.zeros_like(p.X)
+    points = [X]
+    for t in range(p.T):
+        M = beta * M + p.grad(t, X)
+        X = p.R @ X - p.lr(t) * (M - c)
+        c = p.R @ (c - M) + M
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def qg_dsgdm(p: Given, beta: float = 0.9, mu: float = 0.9) -> Run:
+    """X⁺ = W(X - γ(βm + G)), m⁺ = μm + (1 - μ)(X - X⁺)/γ."""
+    X, m, points = p.X, np.zeros_like(p.X), [p.X]
+    for t in range(p.T):
+        X_new = p.R @ (X - p.lr(t) * (beta * m + p.grad(t, X)))
+        m = mu * m + (1 - mu) * (X - X_new) / p.lr(t)
+        X = X_new
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def push_pull_heavy_ball(p: Given, beta: float = 0.9, nesterov: bool = False) -> Run:
+    """Y as S-PP, V = βV + Y, X⁺ = R(X - γV), or R(X - γ(Y + βV))."""
+    X, G, V = p.X, p.grad(0, p.X), np.zeros_like(p.X)
+    Y, points = G, [X]
+    for t in range(p.T):
+        V = beta * V + Y
+        X = p.R @ (X - p.lr(t) * (Y + beta * V if nesterov else V))
+        G_new = p.grad(t + 1, X)
+        Y, G = p.C @ (Y + G_new - G), G_new
+        points.append(X)
+    return Run(points, [left_perron(p.R) @ X for X in points])
+
+
+def push_pull_tracked_momentum(p: Given, beta: float = 0.9) -> Run:
+    """M = βM + G, Y⁰ = M⁰, Y = C(Y + M - M₋), X⁺ = R(X - γY)."""
+    X, M = p.X, p.grad(0, p.X)
+    Y, points = M, [X]
+    for t in range(p.T):
+        X = p.R @ (X - p.lr(t) * Y)
+        M_new = beta * M + p.grad(t + 1, X)
+        Y, M = p.C @ (Y + M_new - M), M_new
+        points.append(X)
+    return Run(points, [left_perron(p.R) @ X for X in points])
+
+
+def sgp_momentum(p: Given, beta: float = 0.9, nesterov: bool = False) -> Run:
+    """U = βU + G(X/w), X⁺ = C(X - γU) or C(X - γ(G + βU)), w⁺ = Cw."""
+    X, w, U = p.X, np.ones(len(p.X)), np.zeros_like(p.X)
+    points, answers = [p.X], [mean(p.X)]
+    for t in range(p.T):
+        G = p.grad(t, points[-1])
+        U = beta * U + G
+        X = p.C @ (X - p.lr(t) * (G + beta * U if nesterov else U))
+        w = p.C @ w
+        points.append(np.diag(1 / w) @ X)
+        answers.append(mean(X))
+    return Run(points, answers)
+
+
+def osgp(p: Given) -> Run:
+    """x += flying, w += flying; then Cx and Cw cut into what stays and what flies; x -= γG."""
+    D = np.diag(np.diag(p.C))
+    x, w, flying, flying_w = p.X, np.ones(len(p.X)), np.zeros_like(p.X), np.zeros(len(p.X))
+    points, answers = [], []
+    for t in range(p.T + 1):
+        x, w = x + flying, w + flying_w
+        points.append(np.diag(1 / w) @ x)
+        answers.append(mean(x))
+        flying, flying_w, x, w = (p.C - D) @ x, (p.C - D) @ w, D @ x, D @ w
+        x = x - p.lr(t) * p.grad(t, np.diag(1 / w) @ x)
+    return Run(points, answers)
+
+
+def local_sgp(p: Given, K: int = 4) -> Run:
+    """K times X = X - γG(X/w), then X = CX, w = Cw; gradient k of round t is number Kt + k."""
+    X, w, points, answers = p.X, np.ones(len(p.X)), [p.X], [mean(p.X)]
+    for t in range(p.T):
+        for k in range(K):
+            X = X - p.lr(t) * p.grad(K * t + k, np.diag(1 / w) @ X)
+        X, w = p.C @ X, p.C @ w
+        points.append(np.diag(1 / w) @ X)
+        answers.append(mean(X))
+    return Run(points, answers)
+
+
+def _rounds(p: Given, W: Array, weights: Array, K: int = 4) -> Run:
+    """K times x = x - η(G + c); z = (X - x)/(Kη), c = c - z + Wz, X = R(X - Kηz)."""
+    X, c, points = p.X, np.zeros_like(p.X), [p.X]
+    for t in range(p.T):
+        x, eta = X, p.lr(t)
+        for k in range(K):
+            x = x - eta * (p.grad(K * t + k, x) + c)
+        z = (X - x) / (K * eta)
+        c, X = c - z + W @ z, p.R @ (X - K * eta * z)
+        points.append(X)
+    return Run(points, [weights @ X for X in points])
+
+
+def k_step_push_pull(p: Given) -> Run:
+    """z is pushed."""
+    return _rounds(p, p.C, left_perron(p.R))
+
+
+def k_gt(p: Given) -> Run:
+    """z is mixed with W."""
+    return _rounds(p, p.R, np.full(len(p.R), 1 / len(p.R)))
+
+
 REFERENCES: dict[str, Callable[[Given], Run]] = {
     "push-pull": push_pull,
     "push-pull-original": push_pull_original,
@@ -245,5 +402,15 @@ REFERENCES: dict[str, Callable[[Given], Run]] = {
     "nids": nids,
     "btpp": push_pull_original,
     "stpp": push_pull_original,
+    "abm": abm,
+    "abn": abn,
+    "accelerated-push-pull": accelerated_push_pull,
+    "momentum-tracking": momentum_tracking,
+    "dsgt-hb": dsgt_hb,
+    "qg-dsgdm": qg_dsgdm,
+    "local-sgp": local_sgp,
+    "osgp": osgp,
+    "k-step-push-pull": k_step_push_pull,
+    "k-gt": k_gt,
     "centralized": centralized,
 }

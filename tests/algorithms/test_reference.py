@@ -5,7 +5,17 @@ import pytest
 import torch
 
 import reference
-from digrad.algorithms import ALGORITHMS, DSGD, DSGT, MGPushDiging, PushDiging, PushPull
+from digrad.algorithms import (
+    ALGORITHMS,
+    DSGD,
+    DSGT,
+    SGP,
+    AcceleratedPushPull,
+    LocalSGP,
+    MGPushDiging,
+    PushDiging,
+    PushPull,
+)
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states
 from reference import REFERENCES, Given, left_perron
 
@@ -55,6 +65,17 @@ VARIANTS = [
         MGPushDiging(3, "atc"),
         lambda p: reference.push_diging_atc(p._replace(C=np.linalg.matrix_power(p.C, 3))),
     ),
+    (PushPull(momentum=0.9), reference.push_pull_heavy_ball),
+    (
+        PushPull(momentum=0.6, nesterov=True),
+        lambda p: reference.push_pull_heavy_ball(p, 0.6, nesterov=True),
+    ),
+    (PushPull(momentum=0.9, placement="tracked"), reference.push_pull_tracked_momentum),
+    (SGP(momentum=0.9), reference.sgp_momentum),
+    (SGP(momentum=0.6, nesterov=True), lambda p: reference.sgp_momentum(p, 0.6, nesterov=True)),
+    (AcceleratedPushPull(0.3, 0.0), reference.abm),
+    (AcceleratedPushPull(0.0, 0.5), reference.abn),
+    (LocalSGP(every=3), lambda p: reference.local_sgp(p, 3)),
 ]
 
 

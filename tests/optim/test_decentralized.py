@@ -19,6 +19,7 @@ from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
 from digrad.runs.metrics import Gauge
 from digrad.theory import perron
+from mixers import local_steps
 from optim.training import DIM, FORMS, answer, expected, losses, models, network_of, rows, train
 
 NET = weigh(Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 3)]))  # nπ = 1.105
@@ -82,13 +83,16 @@ def test_an_algorithm_of_ones_own(bucket_bytes: int, algorithm: HeavyBall) -> No
 
 @pytest.mark.parametrize("form", FORMS)
 def test_bytes_are_those_of_the_theory(form: str) -> None:
-    """Also with several buckets: push-sum weights are sent once a step."""
+    """Also with several buckets: push-sum weights are sent once a step; steps at home send none."""
     algorithm, net = FORMS[form], network_of(form)
+    each = local_steps(algorithm) + 1
     opt, made = make(algorithm, net, bucket_bytes=1)
     assert len(opt.rows.buckets) == 4
-    train(opt, made, 2)
+    train(opt, made, 2 * each)
     before = opt.engine.sent.bytes
-    train(opt, made, 3)
+    train(opt, made, each - 1)
+    assert opt.engine.sent.bytes == before
+    train(opt, made, 2 * each + 1)
     problem = Problem()
     gauge = Gauge.make(algorithm, problem, net)  # type: ignore[arg-type]
     assert opt.engine.sent.bytes - before == 3 * gauge.bytes_per_step

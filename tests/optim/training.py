@@ -11,7 +11,7 @@ from digrad.algorithms import ALGORITHMS, Algorithm
 from digrad.networks import Network, binary_tree, build
 from digrad.optim import Decentralized
 from digrad.theory import perron
-from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states, suits
+from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, local_steps, suits
 
 DIM = 7
 
@@ -71,15 +71,13 @@ def rows(made: Sequence[nn.Module]) -> Tensor:
 
 def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
     """The state after so many steps of the plain loop."""
-    factor = 1 / perron(net).n_pi if algorithm.moves_by_n_pi else 1.0
-    return states(
-        algorithm,
-        Dense(net),
-        quadratics(net.n).torch,
-        common_start(net.n, DIM),
-        lambda t: factor * decaying(t),
-        steps,
-    )[-1]
+    factor = 1 / algorithm.moves_by(perron(net).n_pi)
+    s, mixer, gradient = algorithm.init(common_start(net.n, DIM)), Dense(net), quadratics(net.n)
+    for t in range(steps):  # of methods that take steps at home, these come one by one too
+        g, lr = gradient.torch(t, algorithm.point(s)), factor * decaying(t)
+        at_home = t % (local_steps(algorithm) + 1) < local_steps(algorithm)
+        s = algorithm.local(s, g, lr) if at_home else algorithm.step(s, g, mixer, lr)  # type: ignore
+    return s
 
 
 def answer(algorithm: Algorithm[Any], net: Network, state: Any) -> Tensor:
@@ -97,6 +95,10 @@ def network_for(name: str, least: int = 4) -> Network:
 FORMS: dict[str, Algorithm[Any]] = {name: make() for name, make in ALGORITHMS.items()}
 FORMS |= {
     "push-pull cta": ALGORITHMS["push-pull"](y_form="cta"),  # type: ignore[call-arg]
+    "push-pull momentum": ALGORITHMS["push-pull"](momentum=0.9),  # type: ignore[call-arg]
+    "push-pull nesterov": ALGORITHMS["push-pull"](momentum=0.9, nesterov=True),  # type: ignore
+    "push-diging tracked": ALGORITHMS["push-diging"](momentum=0.9, placement="tracked"),  # type: ignore
+    "sgp momentum": ALGORITHMS["sgp"](momentum=0.9),  # type: ignore[call-arg]
     "dsgd cta": ALGORITHMS["dsgd"](form="cta"),  # type: ignore[call-arg]
     "diffusion cta": ALGORITHMS["diffusion"](form="cta"),  # type: ignore[call-arg]
     "dsgt diging": ALGORITHMS["dsgt"](form="diging"),  # type: ignore[call-arg]

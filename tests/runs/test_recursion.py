@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
+from digrad.algorithms.contract import Local
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.simulator import Simulator
@@ -106,9 +107,13 @@ def test_every_algorithm_by_a_plain_loop(name: str, kind: str) -> None:
     for t in range(T):
         lr = torch.tensor([size * schedule(t) for size in r.trials.step_sizes], dtype=torch.float64)
         minibatches = r.problem.sample(draw, range(t * each, (t + 1) * each))
+        step = lr[:, None, None]
+        while len(minibatches) > 1 and isinstance(r.algorithm, Local):  # used one by one, at home
+            g = r.problem.gradient(r.algorithm.point(state), minibatches[0], slice(0, 7))
+            state, minibatches = r.algorithm.local(state, g, step), minibatches[1:]
         x = r.algorithm.point(state)
-        g = sum(r.problem.gradient(x, minibatch, slice(0, 7)) for minibatch in minibatches) / each
-        state = r.algorithm.step(state, g, r.engine, lr[:, None, None])
+        g = sum(r.problem.gradient(x, m, slice(0, 7)) for m in minibatches) / len(minibatches)
+        state = r.algorithm.step(state, g, r.engine, step)
     got = r.advance(r.start(), T)
     assert same_bits(got, Moment(T, state))
     assert all(v.isfinite().all() for v in tensors(got).values())

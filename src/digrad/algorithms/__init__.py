@@ -6,6 +6,7 @@ Row-wise arithmetic plus ``pull`` and ``push``: nothing here knows where nodes l
 
 from typing import Any
 
+from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.central import Centralized
 from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.counting import Costs, costs
@@ -18,19 +19,23 @@ from digrad.algorithms.push_pull import (
     SAB,
     STPP,
     ABCta,
+    MomentumTracking,
     OriginalPushPull,
     PushPull,
 )
 from digrad.algorithms.push_sum import (
+    OSGP,
     SGP,
     AddOpt,
     GradientPush,
+    LocalSGP,
     MGPushDiging,
     PushDiging,
     PushDigingATC,
     Sonata,
     rounds_for,
 )
+from digrad.algorithms.rounds import KGT, KStepPushPull
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 
@@ -56,21 +61,37 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "nids": NIDS,
     "btpp": BTPP,
     "stpp": STPP,
+    "abm": ABm,
+    "abn": ABN,
+    "accelerated-push-pull": AcceleratedPushPull,
+    "momentum-tracking": MomentumTracking,
+    "dsgt-hb": DSGTHB,
+    "qg-dsgdm": QGDSGDm,
+    "local-sgp": LocalSGP,
+    "osgp": OSGP,
+    "k-step-push-pull": KStepPushPull,
+    "k-gt": KGT,
     "centralized": Centralized,
 }
 
 __all__ = [
     "AB",
+    "ABN",
     "ALGORITHMS",
     "BTPP",
     "D2",
     "DSGD",
     "DSGT",
+    "DSGTHB",
+    "KGT",
     "NIDS",
+    "OSGP",
     "SAB",
     "SGP",
     "STPP",
     "ABCta",
+    "ABm",
+    "AcceleratedPushPull",
     "AddOpt",
     "Algorithm",
     "Centralized",
@@ -79,13 +100,17 @@ __all__ = [
     "ExactDiffusion",
     "Extra",
     "GradientPush",
+    "KStepPushPull",
+    "LocalSGP",
     "MGPushDiging",
     "Mixer",
+    "MomentumTracking",
     "Needs",
     "OriginalPushPull",
     "PushDiging",
     "PushDigingATC",
     "PushPull",
+    "QGDSGDm",
     "Sonata",
     "Traffic",
     "as_algorithm",

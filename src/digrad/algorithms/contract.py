@@ -22,6 +22,8 @@ from typing import (
 import torch
 from torch import Tensor
 
+from digrad.base.errors import ParameterError, message
+
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 Form = Literal["atc", "cta"]
@@ -140,12 +142,15 @@ class Algorithm(ABC, Generic[S]):
         return self.point(s)
 
     def tracker(self, s: S) -> Tensor | None:
-        """Rows that sum to the sum of the gradients last seen; none if it tracks nothing."""
+        """Rows that sum to the sum of the gradients last seen; none if it tracks nothing.
+
+        Where momenta are tracked instead, they sum to the sum of these.
+        """
         return None
 
     @property
     def samples(self) -> int:
-        """How many independent minibatches are averaged into one gradient; 1 for most."""
+        """How many independent minibatches a step takes: averaged, or one by one (``Local``)."""
         return 1
 
     @property
@@ -177,6 +182,37 @@ class Early(Protocol[S_contra]):
         The step hands these very tensors to the mixer, without a change.
         """
         ...
+
+
+@runtime_checkable
+class Local(Protocol[S]):
+    """An algorithm that takes steps at home between two exchanges; a step is a whole round."""
+
+    @property
+    def local_steps(self) -> int:
+        """How many gradients come before the one that ends the round."""
+        ...
+
+    def local(self, s: S, g: Tensor, lr: Scale) -> S:
+        """One step at home from the gradients g taken at ``point(s)``: there is no mixer."""
+        ...
+
+
+def at_home(
+    algorithm: Algorithm[S], s: S, gradient: Callable[[int, Tensor], Tensor], lr: Scale
+) -> S:
+    """Take the steps of a round that send nothing; ``gradient`` is told their number and place."""
+    if isinstance(algorithm, Local):
+        for k in range(algorithm.local_steps):
+            s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
+    return s
+
+
+def check_every(every: int) -> None:
+    """Refuse a round without a gradient."""
+    if every < 1:
+        what = f"every must be at least 1, got {every}"
+        raise ParameterError(message(what, hint="4 exchanges after every fourth gradient"))
 
 
 def adapt_then_combine(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Traffic, changed
+from digrad.algorithms.contract import Algorithm, Change, Traffic, at_home, changed
 from digrad.base.errors import ParameterError, message
 
 STEPS = 3  # the first have gaps in their state, or send more
@@ -78,6 +78,7 @@ def _counted(algorithm: Algorithm[Any]) -> Costs:
     mixer = Alone()
     for _ in range(STEPS):
         mixer.calls.clear()
+        state = checked_state(algorithm, at_home(algorithm, state, lambda k, _: x, 0.0))
         state = checked_state(algorithm, algorithm.step(state, x, mixer, 0.0))
     kept = {name: value for name, value in state._asdict().items() if value is not None}
     variables = {name: value.shape[-1] > 1 for name, value in kept.items()}

@@ -14,13 +14,13 @@ from digrad.algorithms.contract import (
     FORMS,
     Algorithm,
     Form,
-    Mix,
     Mixer,
     Needs,
     Scale,
     Verb,
     leaving,
 )
+from digrad.algorithms.tracking import TrackingMomentum
 from digrad.base.errors import lookup
 
 
@@ -30,17 +30,12 @@ class TrackingState(NamedTuple):
     x: Tensor  # models
     y: Tensor | None = None  # trackers, Σᵢ yᵢ = Σᵢ gᵢ; none before the first gradient
     g: Tensor | None = None  # the gradients last seen
+    m: Tensor | None = None  # momenta; none without them
 
 
-def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Form) -> Tensor:
-    """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
-    if y is None or last is None:
-        return g
-    return FORMS[form](mix, y, (1, g), (-1, last), of="y")
-
-
-class _Family(Algorithm[TrackingState]):
-    """What all of them share."""
+@dataclass(frozen=True, kw_only=True)
+class _Family(TrackingMomentum, Algorithm[TrackingState]):
+    """What all of them share, momentum included: see ``TrackingMomentum``."""
 
     exact: ClassVar[bool] = True
     overwrites: ClassVar[tuple[str, ...]] = ("y", "x")
@@ -58,8 +53,8 @@ class _Family(Algorithm[TrackingState]):
 
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: Scale) -> TrackingState:
         x_form, y_form = self.forms
-        y = tracked(s.y, s.g, g, getattr(net, self.y_verb), y_form)
-        return TrackingState(FORMS[x_form](net.pull, s.x, (-lr, y), of="x"), y, g)
+        y, d, g_kept, m = self.track(s, g, getattr(net, self.y_verb), y_form, s.x, lr)
+        return TrackingState(FORMS[x_form](net.pull, s.x, (-lr, d), of="x"), y, g_kept, m)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
@@ -89,6 +84,7 @@ class PushPull(_Family):
     y_form: Form = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for form in (self.x_form, self.y_form):
             lookup(FORMS, form, "form")
 
@@ -211,8 +207,32 @@ class DSGT(_Family):
     form: Literal["atc", "semi-atc", "diging"] = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(_DSGT_FORMS, self.form, "form")
 
     @property
     def forms(self) -> tuple[Form, Form]:
         return _DSGT_FORMS[self.form]
+
+
+@dataclass(frozen=True)
+class MomentumTracking(_Family):
+    """Momentum Tracking: M⁺ = βM + G, X⁺ = WX - γY, Y⁺ = WY + M⁺ - M, from Y⁰ = M⁰ = G⁰.
+
+    DIGing that tracks momenta. The paper's variables are M and c = M - Y; its code starts from
+    (G - mean G)/(1 - β), which takes a sum over all nodes, here c starts at 0.
+
+    References:
+        Takezawa, Bao, Niwa, Sato, Yamada, Momentum Tracking: Momentum Acceleration for
+        Decentralized Deep Learning on Heterogeneous Data, TMLR 2023.
+    """
+
+    needs: ClassVar[Needs] = Needs.PULL | Needs.DOUBLY_STOCHASTIC
+    y_verb: ClassVar[Verb] = "pull"
+    root_weighted: ClassVar[bool] = False
+    moves_by_n_pi: ClassVar[bool] = False
+
+    momentum: float = 0.9
+    placement: Literal["tracker", "tracked"] = "tracked"
+
+    forms = ("cta", "cta")

@@ -22,9 +22,12 @@ from digrad.algorithms.contract import (
     Scale,
     Verb,
     changed,
+    check_every,
+    combine_then_adapt,
     leaving,
 )
-from digrad.algorithms.push_pull import tracked
+from digrad.algorithms.inner import Kept, Momentum, decayed
+from digrad.algorithms.tracking import TrackingMomentum
 from digrad.base.errors import ParameterError, lookup
 
 
@@ -33,6 +36,7 @@ class PushSumState(NamedTuple):
 
     x: Tensor  # numerators, (..., nodes, dim)
     w: Tensor | None = None  # push-sum weights, (..., nodes, 1); none before the first push
+    m: Tensor | None = None  # momenta; none without them
 
 
 class DigingState(NamedTuple):
@@ -42,6 +46,7 @@ class DigingState(NamedTuple):
     v: Tensor  # push-sum weights, (..., nodes, 1)
     y: Tensor | None = None  # trackers, Σᵢ yᵢ = Σᵢ gᵢ; none before the first gradient
     g: Tensor | None = None  # the gradients last seen
+    m: Tensor | None = None  # momenta; none without them
 
 
 class SonataState(NamedTuple):
@@ -51,6 +56,7 @@ class SonataState(NamedTuple):
     phi: Tensor  # push-sum weights, (..., nodes, 1)
     z: Tensor | None = None  # C diag(φ)Y: the trackers' shares that have arrived
     g: Tensor | None = None  # the gradients last seen
+    m: Tensor | None = None  # momenta; none without them
 
 
 def _ones(x: Tensor) -> Tensor:
@@ -60,8 +66,9 @@ def _ones(x: Tensor) -> Tensor:
 _NEEDS = Needs.PUSH | Needs.STRONGLY_CONNECTED
 
 
-class _Untracked(Algorithm[PushSumState]):
-    """What SGP and gradient-push share; never used by itself."""
+@dataclass(frozen=True, kw_only=True)
+class _Untracked(Momentum, Algorithm[PushSumState]):
+    """What SGP and gradient-push share, momentum included; never used by itself."""
 
     needs: ClassVar[Needs] = _NEEDS
     overwrites: ClassVar[tuple[str, ...]] = ("x",)
@@ -88,7 +95,52 @@ class SGP(_Untracked):
 
     def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         w = _ones(s.x) if s.w is None else s.w
-        return PushSumState(net.push(s.x - lr * g, of="x"), net.push(w, of="w"))
+        d, kept = self.update(s.m, g, s.x, lr)
+        return PushSumState(net.push(s.x - lr * d, of="x"), net.push(w, of="w"), *kept)
+
+
+@dataclass(frozen=True)
+class LocalSGP(SGP):
+    """SGP at home: K times X⁺ = X - γG, then CX and Cw; gradients at Z = X/w.
+
+    One exchange for ``every`` = K gradients; SGP for K = 1.
+    """
+
+    every: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_every(self.every)
+
+    @property
+    def samples(self) -> int:
+        return self.every
+
+    @property
+    def local_steps(self) -> int:
+        return self.every - 1
+
+    def local(self, s: PushSumState, g: Tensor, lr: Scale) -> PushSumState:
+        d, kept = self.update(s.m, g, s.x, lr)
+        return PushSumState(s.x - lr * d, s.w, *kept)
+
+
+@dataclass(frozen=True)
+class OSGP(_Untracked):
+    """Overlap SGP, waiting for one step: X⁺ = CX - γG, w⁺ = Cw; gradients at Z = X/w.
+
+    What a node sends is on its way while it computes its gradient. Assran, Loizou, Ballas,
+    Rabbat, ICML 2019, algorithm 2 with τ = 1; X is what a node holds and what flies towards it.
+    """
+
+    def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
+        w = _ones(s.x) if s.w is None else s.w
+        d, kept = self.update(s.m, g, s.x, lr)
+        x = combine_then_adapt(net.push, s.x, (-lr, d), of="x")
+        return PushSumState(x, net.push(w, of="w"), *kept)
+
+    def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
+        return leaving(("cta", "push", s.x), ("cta", "push", s.w))
 
 
 @dataclass(frozen=True)
@@ -103,11 +155,13 @@ class GradientPush(_Untracked):
         v, w = s.x, s.w
         if w is None:
             v, w = net.push(v, of="x"), net.push(_ones(v), of="w")
-        return PushSumState(net.push(v - lr * g, of="x"), net.push(w, of="w"))
+        d, kept = self.update(s.m, g, v, lr)
+        return PushSumState(net.push(v - lr * d, of="x"), net.push(w, of="w"), *kept)
 
 
-class _Tracked(Algorithm[DigingState]):
-    """What Push-DIGing and its forms share."""
+@dataclass(frozen=True, kw_only=True)
+class _Tracked(TrackingMomentum, Algorithm[DigingState]):
+    """What Push-DIGing and its forms share, momentum included."""
 
     needs: ClassVar[Needs] = _NEEDS
     exact: ClassVar[bool] = True
@@ -126,9 +180,9 @@ class _Tracked(Algorithm[DigingState]):
 
     def _step(self, s: DigingState, g: Tensor, push: Mix, lr: Scale) -> DigingState:
         u_form, y_form = self.forms
-        y = tracked(s.y, s.g, g, push, y_form)
-        u = FORMS[u_form](push, s.u, (-lr, y), of="u")
-        return DigingState(u, push(s.v, of="v"), y, g)
+        y, d, g_kept, m = self.track(s, g, push, y_form, s.u, lr)
+        u = FORMS[u_form](push, s.u, (-lr, d), of="u")
+        return DigingState(u, push(s.v, of="v"), y, g_kept, m)
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
@@ -156,6 +210,7 @@ class PushDiging(_Tracked):
     y_form: Form = "cta"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(FORMS, self.x_form, "form")
         lookup(FORMS, self.y_form, "form")
 
@@ -197,6 +252,7 @@ class MGPushDiging(_Tracked):
     y_form: Form = "cta"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(FORMS, self.y_form, "form")
         if self.rounds < 1:
             raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
@@ -234,7 +290,7 @@ def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
 
 
 @dataclass(frozen=True)
-class Sonata(Algorithm[SonataState]):
+class Sonata(TrackingMomentum, Algorithm[SonataState]):
     """SONATA, linear surrogate: X⁺ = (1/φ⁺) C φ(X - γY), φ⁺ = Cφ, Y⁺ = (1/φ⁺)(C φY + G⁺ - G).
 
     Push-DIGing with u = φX; Y tracks the mean. Scutari & Sun, Mathematical Programming 2019.
@@ -251,10 +307,13 @@ class Sonata(Algorithm[SonataState]):
         return leaving(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
-        y = g if s.z is None or s.g is None else (s.z + g - s.g) / s.phi
+        momenta = self.follows_momenta
+        new, last = (decayed(s.m, g, self.momentum), s.m) if momenta else (g, s.g)
+        y = new if s.z is None or last is None else (s.z + new - last) / s.phi
+        d, kept = (y, Kept(new)) if momenta else self.update(s.m, y, s.x, lr)
         phi = net.push(s.phi, of="phi")
-        x = net.push(s.phi * (s.x - lr * y), of="x") / phi
-        return SonataState(x, phi, net.push(s.phi * y, of="z"), g)
+        x = net.push(s.phi * (s.x - lr * d), of="x") / phi
+        return SonataState(x, phi, net.push(s.phi * y, of="z"), None if momenta else g, *kept)
 
     def answer(self, s: SonataState) -> Tensor:
         return s.phi * s.x

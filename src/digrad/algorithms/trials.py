@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Mixer, changed
+from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, at_home, changed
 from digrad.algorithms.counting import Alone, Call, checked_state
 from digrad.algorithms.needs import check
 from digrad.base.errors import NetworkError, ParameterError
@@ -84,10 +84,19 @@ class Trial:
         noise = self.noise * _drawn(self.net.n, DIM, seed=1000 + t)
         return self.size * (curvature * (x - optimum) + noise)
 
+    def at_home(self, t: int, s: Any, lr: Scale) -> Any:
+        """Take the steps of round t that send nothing, if there are any."""
+
+        def gradient(k: int, x: Tensor) -> Tensor:
+            return self.gradient(t + 500 * (k + 1), x)
+
+        return at_home(self.algorithm, s, gradient, lr)
+
     def states(self, steps: int = STEPS) -> Iterator[tuple[Any, Tensor]]:
         """Yield the state before each step, and the gradients of that step."""
         mixer, s = Dense(self.net), checked_state(self.algorithm, self.algorithm.init(self.start()))
         for t in range(steps):
+            s = self.at_home(t, s, self.lr)
             g = self.gradient(t, self.algorithm.point(s))
             yield s, g
             s = checked_state(self.algorithm, self.algorithm.step(copied(s), g, mixer, self.lr))

@@ -5,14 +5,20 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | algorithm                                          | model | more              | together |
 |----------------------------------------------------|-------|-------------------|----------|
 | push-pull, ab, btpp, stpp, dsgt and their forms    | x     | y, g              | 3        |
+| momentum-tracking                                  | x     | y, m              | 3        |
+| abm, dsgt-hb; abn                                  | x; s  | last; x, and y, g | 4        |
+| accelerated-push-pull                              | s     | x, last, y, g     | 5        |
+| k-step-push-pull, k-gt                             | x     | begun, c          | 3        |
 | sonata                                             | x     | z, g              | 3        |
 | push-diging, add-opt and their forms               | u/v   | u, y, g           | 4        |
-| sgp, gradient-push                                 | x/w   | x                 | 2        |
+| sgp, gradient-push, local-sgp, osgp                | x/w   | x                 | 2        |
+| qg-dsgdm                                           | x     | m                 | 2        |
 | extra; exact-diffusion, d2, nids                   | x     | h; psi            | 2        |
 | diffusion (``cta``)                                | phi   | x                 | 2        |
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
 
-To that come autograd's gradient, as with any optimizer, and during a step a few times
+Momentum (``momentum`` of push-pull, sgp and every tracking method) takes one vector more, m; none
+where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during a step a few times
 ``bucket_bytes``. Parameters are views of the model's row, not copies.
 """
 
@@ -52,6 +58,8 @@ class Decentralized(torch.optim.Optimizer):
     arguments; a rank that differs is named on all of them. ``step`` hands the algorithm the
     gradients that backward left, taken at the parameters as they are. Gradients may be
     accumulated, clipped and scaled (``GradScaler``) before; every scheduler of PyTorch works.
+    Of methods that take steps at home (local-sgp, k-gt), K calls of ``step`` are a round: the last
+    of them exchanges, the others send nothing.
     A parameter without a gradient counts as one with gradient zero; one that is frozen when
     the optimizer is made is left alone. Buffers (batch norm) stay each node's own.
 

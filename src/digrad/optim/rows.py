@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Needs
+from digrad.algorithms.contract import Algorithm, Early, Local, Needs
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
@@ -62,11 +62,16 @@ class Rows:
             scale: a factor of all gradients.
             skip: own nodes that take part with the gradient they used last, where the method
                 keeps it, and with zero otherwise.
-            t: the number of the step.
+            t: how many steps came before it; of a method that takes steps at home, the last of
+                a round exchanges, the others send nothing.
 
         Returns:
             The seconds spent in exchanges.
         """
+        if isinstance(self.algorithm, Local):
+            t, k = divmod(t, self.algorithm.local_steps + 1)
+            if k < self.algorithm.local_steps:
+                return self._at_home(self.algorithm, settings, scale, skip)
         turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
         for bucket in self.buckets:
             lr, decay = settings[bucket.group]
@@ -76,6 +81,15 @@ class Rows:
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
         return turns.seconds
+
+    def _at_home(
+        self, algorithm: Local[Any], settings: Sequence[Setting], scale: float, skip: Sequence[int]
+    ) -> float:
+        for bucket in self.buckets:
+            lr, decay = settings[bucket.group]
+            g = self._gradients(bucket, scale, decay, skip)
+            bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
+        return 0.0
 
     def xhat(self) -> Tensor:
         """Return the method's answer as one row; every rank must ask for it."""

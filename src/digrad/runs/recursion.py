@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Mixer
+from digrad.algorithms.contract import Algorithm, Local, Mixer
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Compiled, Problem
@@ -183,6 +183,17 @@ class Recursion:
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        algorithm: Any = self.algorithm
+        for sample in samples[: self._local_steps]:
+            state = algorithm.local(state, self._mean_gradient(state, sample[None]), lr)
+        g = self._mean_gradient(state, samples[self._local_steps :])
+        return self.algorithm.step(state, g, net, lr)
+
+    @cached_property
+    def _local_steps(self) -> int:
+        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
+
+    def _mean_gradient(self, state: Any, samples: Tensor) -> Tensor:
         x, rows = self.algorithm.point(state), self.engine.rows
         g = self._gradient(x, samples[0], rows)
         if g.shape != x.shape or g.dtype != x.dtype:
@@ -195,7 +206,7 @@ class Recursion:
             )
         for more in samples[1:]:
             g = g + self._gradient(x, more, rows)
-        return self.algorithm.step(state, g / len(samples) if len(samples) > 1 else g, net, lr)
+        return g / len(samples) if len(samples) > 1 else g
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:

@@ -18,8 +18,8 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
 
 Momentum (``momentum`` of push-pull, sgp and every tracking method) takes one vector more, m; none
-where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during a step a few times
-``bucket_bytes``. Parameters are views of the model's row, not copies.
+where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during a
+step a few times ``bucket_bytes``. Parameters are views of the model's row, not copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence

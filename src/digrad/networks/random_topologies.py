@@ -137,10 +137,11 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
         O(1) Consensus Rate, NeurIPS 2022.
     """
     n, offsets, undirected = size_of(n), whole(offsets, "offsets"), flag(undirected, "undirected")
-    check_links(2.0 * n * offsets, f"EquiStatic on {n:,} nodes with {offsets:,} offsets")
+    count = offsets or max(n.bit_length() - 1, 1)
+    check_links(2.0 * n * count, f"EquiStatic on {n:,} nodes with {count:,} offsets")
     if n == 1:
         return Network([[1.0]], [[1.0]])
-    count, draw = offsets or max(int(n).bit_length() - 1, 1), Draws(seed)
+    draw = Draws(seed)
     shifts = 1 + draw.integers(n - 1, count)
     while np.gcd.reduce([n, *shifts.tolist()]) != 1:
         shifts = 1 + draw.integers(n - 1, count)

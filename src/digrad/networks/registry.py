@@ -10,11 +10,12 @@ import numpy as np
 
 from digrad.base.checks import flag, kind_of, whole
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import topologies as fixed
 from digrad.networks.capacities import LinkAttributes, check_unnamed
-from digrad.networks.digraph import Digraph
+from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
 from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_N = 16
 KIND = "topology or file"
+NODE_BYTES = 300  # that a node takes while spanning trees are looked for
 
 Topology = Callable[..., Digraph | Network]
 NetworkLike = Union[Network, Digraph, "nx.Graph[Any]", tuple[Any, Any]]
@@ -48,6 +50,7 @@ def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int =
         Polynomial Transient Time, 2025 (STPP).
     """
     make = lookup(TOPOLOGIES, of, "topology")
+    check_memory(NODE_BYTES * size_of(n), f"a pair of spanning trees on {n:,} nodes")
     graph = make(n, seed=seed) if takes_seed(make) else make(n)
     root = whole(root, "root", least=-1, most=graph.n - 1, hint="-1 takes the best")
     pull, push = _graphs(graph)

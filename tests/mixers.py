@@ -197,6 +197,7 @@ NETWORKS: dict[str, Network] = {
     "even-ring": build("undirected-ring", 6),
     "lazy-ring": build("undirected-ring", 6, weights="lazy"),
     "binary-tree": binary_tree(7),
+    "ternary-tree": binary_tree(6, branching=3),
     "two-trees": spanning_tree(5),
     "one": build("complete", 1),
 }

@@ -29,12 +29,12 @@ def accepts(network):
 
 
 def test_every_algorithm_is_here():
-    assert ALGORITHMS.keys() == PUSH_SUM | DOUBLY | TREES | ANY
+    assert ALGORITHMS.keys() == PUSH_SUM | DOUBLY | TREES | ANY | STRONG
 
 
 def test_who_accepts_which_network():
     """The whole table, written down by hand."""
-    directed = ANY | PUSH_SUM
+    directed = ANY | PUSH_SUM | STRONG
     assert accepts("one") == ALGORITHMS.keys()
     assert accepts("common-root") == ANY
     for network in ("digraph", "reverse", "own-weights", "star"):
@@ -44,7 +44,8 @@ def test_who_accepts_which_network():
     for network in ("metropolis", "symmetric-R-only", "lazy-ring"):
         assert accepts(network) == directed | DOUBLY
     assert accepts("even-ring") == directed | DOUBLY - {"d2"}
-    assert accepts("binary-tree") == ANY | TREES
+    for network in ("binary-tree", "ternary-tree"):
+        assert accepts(network) == ANY | TREES
     assert accepts("two-trees") == ANY | {"stpp"}
 
 

@@ -322,7 +322,7 @@ def test_wrong_options_and_what_is_no_network_are_refused():
             digrad.analyze(LEANING, effort=effort)
     with pytest.raises(UnknownNameError, match="did you mean 'paper'"):
         digrad.analyze(LEANING, tree_rule="papr")
-    for wrong in (3, [1, 2], (R,), "directed-ring", None):
+    for wrong in (3, [1, 2], (R,), None):
         with pytest.raises(DigradError, match="is not a network\n  hint: pass a Network"):
             digrad.analyze(wrong)
     with pytest.raises(NetworkError, match="they look swapped"):

@@ -125,13 +125,12 @@ def test_analyze_says_what_the_command_says(command: Any) -> None:
     )
     assert status == 0
     text = str(dg.analyze("multi-sub-ring", n=8, L=2.0, sigma=0.5, T=999))
-    lines = {" ".join(line.split()) for line in said.splitlines()}
-    for line in text.splitlines()[:18]:
-        assert " ".join(line.split()) in lines, line
+    words = " ".join(said.split())  # a terminal has another width
+    assert " ".join(text.split()) in words
     net = dg.network("multi-sub-ring", n=8)
     one = dg.analyze(net, dg.Setting(L=2.0, sigma=0.5, T=999))
     assert str(one) == text
-    assert dg.analyze(net, options={"rtol": 1e-3}).n_pi == one.n_pi
+    assert dg.analyze(net, rtol=1e-3).n_pi == one.n_pi
 
 
 def test_compare_puts_the_shortest_transient_time_first() -> None:

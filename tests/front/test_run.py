@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "no metric": (lambda run: run["los"], "did you mean 'loss'"),
     "not recorded": (lambda run: run.best("test_accuracy"), "test_accuracy"),
-    "a number": (lambda run: run[3], "unknown"),
+    "a number": (lambda run: run[3], "must be a name"),
     "plot": (lambda run: run.plot("los"), "did you mean 'loss'"),
     "axis": (lambda run: run.plot("loss", x="time"), "time"),
     "no folder": (lambda _: dg.Run.open("gone"), "gone"),

@@ -5,10 +5,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import tomli_w
+
 from digrad.algorithms import ALGORITHMS
 from digrad.networks import TOPOLOGIES
 from digrad.runs.experiment import load_experiment, parse_experiment
-from digrad.runs.folder import toml_text
 from digrad.runs.planning import plan, resolved
 from digrad.runs.schedules import SCHEDULES
 from hostile.damage import NUMBERS, WHOLE, edited, nasty
@@ -41,7 +42,7 @@ def experiments(draw: Random, folder: Path) -> None:
         table["problem"] = dict(draw.choice(PROBLEMS))
     match draw.randrange(4):
         case 0:
-            path.write_bytes(edited(toml_text(table).encode(), draw))
+            path.write_bytes(edited(tomli_w.dumps(table).encode(), draw))
         case 1:
             path.write_bytes(_crafted(draw))
         case _:
@@ -107,6 +108,6 @@ def _crafted(draw: Random) -> bytes:
         "problem = 3",
         "\0",
     ]
-    head = draw.choice([b"", toml_text(TABLE).encode()])
+    head = draw.choice([b"", tomli_w.dumps(TABLE).encode()])
     line = draw.choice(lines).encode()
     return draw.choice([line + b"\n" + head, head + b"\n" + line])

@@ -9,9 +9,10 @@ from random import Random
 from tempfile import mkdtemp
 
 from digrad.runs import execute
+from digrad.runs.columns import VALUES
 from digrad.runs.experiment import parse_experiment
 from digrad.runs.launches import Launch
-from digrad.runs.results import METRICS, Trace
+from digrad.runs.results import Results
 from digrad.show.pages import render, run_page
 from hostile.damage import SilentlyAcceptedError, edited, flipped
 from hostile.experiments import TABLE
@@ -86,7 +87,7 @@ def pages(draw: Random, folder: Path) -> None:
     """A page of a hostile folder takes nothing along that lies elsewhere."""
     run, elsewhere = _copied(folder), folder / "elsewhere.png"
     _put(elsewhere, draw.choice([PNG[:8] + SECRET, SECRET, SECRETS_AS_JSON]))
-    for name in ("x.png", "environment.json", "experiment.toml", f"{METRICS[0]}.png"):
+    for name in ("x.png", "environment.json", "experiment.toml", f"{VALUES[0]}.png"):
         if draw.random() < 0.4:
             (run / name).unlink(missing_ok=True)
             (run / name).symlink_to(draw.choice([elsewhere, run, Path("/dev/zero")]))
@@ -95,7 +96,7 @@ def pages(draw: Random, folder: Path) -> None:
     page = render(run_page([run]))
     if SECRET.decode() in page or any(part in page for part in _in_base64()):
         raise SilentlyAcceptedError("the page holds what a link leads to")
-    Trace.read(run)
+    Results.read(run)
 
 
 def _in_base64() -> list[str]:

@@ -306,7 +306,7 @@ def test_a_run_that_was_cut_off_is_not_stored(tmp_path: Path) -> None:
     train(opt, made, 1)
     working = opt.engine.pull
 
-    def broken(rows: torch.Tensor, /, **options: object) -> torch.Tensor:
+    def broken(rows: torch.Tensor, /, *changes: object, **options: object) -> torch.Tensor:
         raise RuntimeError("gone")
 
     opt.engine.pull = broken  # type: ignore[method-assign]

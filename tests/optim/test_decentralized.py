@@ -450,7 +450,7 @@ def test_network_of_any_kind(tmp_path: Path) -> None:
     ends = []
     for net in (directed_ring(4), ring, (weighed.R, weighed.C), tmp_path / "ring.npz"):
         made = models(4)
-        opt = Decentralized([m.parameters() for m in made], digrad.PushPull(), net)
+        opt = Decentralized([m.parameters() for m in made], "push-pull", net)
         train(opt, made, 3)
         ends.append(rows(made))
     assert all(torch.equal(ends[0], end) for end in ends[1:])
@@ -506,6 +506,12 @@ def test_what_a_node_keeps() -> None:
         **dict.fromkeys(("sgp", "gradient-push"), 2),
         **dict.fromkeys(("extra", "exact-diffusion", "d2", "nids"), 2),
         **dict.fromkeys(("dsgd", "diffusion", "centralized"), 1),
+        **dict.fromkeys(("abm", "abn", "dsgt-hb"), 4),
+        **dict.fromkeys(("momentum-tracking", "k-gt", "k-step-push-pull"), 3),
+        **dict.fromkeys(("qg-dsgdm", "local-sgp", "osgp"), 2),
+        **dict.fromkeys(("push-pull momentum", "push-pull nesterov", "push-diging tracked"), 4),
+        "sgp momentum": 3,
+        "accelerated-push-pull": 5,
         "push-pull cta": 3,
         "dsgd cta": 1,
         "diffusion cta": 2,

@@ -153,7 +153,7 @@ def test_interrupted_it_says_how_to_go_on(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("digrad.cli.runs.progress_bar", lambda _: Silent(stop))
+    monkeypatch.setattr("digrad.show.progress.progress_bar", lambda _: Silent(stop))
     out = tmp_path / "out"
     code, _, err = command("reproduce", "mnist", "--quick", "--data-dir", tiny, "--out", out)
     assert code == 130

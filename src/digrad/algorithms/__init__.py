@@ -124,7 +124,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """Return an algorithm as it is; make one of a name, a class, or ``mine.py:HeavyBall``.
 
     >>> as_algorithm("push-pull")
-    PushPull(y_form='atc')
+    PushPull(x_form='atc', y_form='atc')
     """
     make, name = given, getattr(given, "__name__", repr(given))
     if isinstance(given, str):

@@ -96,11 +96,11 @@ def load_object(reference: str, folders: Sequence[Path] = ()) -> Any:
 
     >>> load_object("math:tau")
     6.283185307179586
-    >>> load_object("math:cosinus")
+    >>> load_object("math:pie")
     Traceback (most recent call last):
         ...
-    digrad.base.errors.UnknownNameError: the module math has no 'cosinus'
-      hint: did you mean 'cos'?
+    digrad.base.errors.UnknownNameError: the module math has no 'pie'
+      hint: did you mean 'pi'?
     """
     return OwnCode.find(reference, folders).load()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from digrad.analysis import Analysis
 from digrad.analysis import analyze as analyze_network
+from digrad.base.checks import kind_of
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own
 from digrad.networks import Digraph, Network, build
@@ -146,4 +147,6 @@ def compare(
     from digrad.analysis.comparison import compare as side_by_side
 
     names = [what] if isinstance(what, str) else list(what)
+    for name in names:
+        kind_of(name, "what to compare", str, hint="pass names of topologies, or files")
     return side_by_side(names, n, setting, **options)[0]

@@ -102,6 +102,7 @@ def build(
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
     what = str(kind_of(what, "what", str, Path, hint="a topology's name, or a file's"))
+    n = None if n is None else whole(n, "n", least=1)
     flag(largest_component, "largest_component")
     flag(undirected, "undirected")
     if is_file(what):

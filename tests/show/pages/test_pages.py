@@ -40,7 +40,7 @@ def test_a_page_says_everything_about_a_run(text: str) -> None:
     page = Reader(text)
     for words in (
         "1 network · 2 algorithms · 2 step sizes · 3 seeds · 12 trials · 100 steps",
-        "S-PP converges on this network",
+        "S-PP converges",
         "linear speedup",
         "Constants",
         'topology = "directed-ring"',

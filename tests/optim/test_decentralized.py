@@ -446,7 +446,7 @@ def test_network_of_any_kind(tmp_path: Path) -> None:
     ends = []
     for net in (directed_ring(4), ring, (weighed.R, weighed.C), tmp_path / "ring.npz"):
         made = models(4)
-        opt = Decentralized([m.parameters() for m in made], digrad.PushPull(), net)
+        opt = Decentralized([m.parameters() for m in made], "push-pull", net)
         train(opt, made, 3)
         ends.append(rows(made))
     assert all(torch.equal(ends[0], end) for end in ends[1:])

@@ -10,9 +10,7 @@ import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader, TensorDataset
 
-import digrad
-from digrad.data.shards import NodeSampler
-from digrad.optim import Decentralized
+import digrad as dg
 
 DIM, SAMPLES = 20, 500
 
@@ -32,33 +30,30 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--lr", type=float, default=0.2)
     parser.add_argument("--algorithm", default="push-pull", help="see `digrad list algorithms`")
+    parser.add_argument("--network", default="exponential", help="or a file, or mine.py:hub")
     options = parser.parse_args()
+    with dg.join() as here:
+        data = own_data(here.rank)
+        model = torch.nn.Linear(DIM, 1)
+        opt = dg.Decentralized(
+            model.parameters(), options.algorithm, options.network, lr=options.lr
+        )
+        batches = dg.NodeSampler(len(data), batch=8, seed=0, node=here.rank, steps=options.steps)
+        for inputs, labels in DataLoader(data, batch_sampler=batches):
+            opt.zero_grad()
+            binary_cross_entropy_with_logits(model(inputs), labels).backward()
+            opt.step()
 
-    dist.init_process_group("gloo")
-    node, nodes = dist.get_rank(), dist.get_world_size()
-    data = own_data(node)
-    model = torch.nn.Linear(DIM, 1)
-    network = digrad.networks.exponential(nodes)
-    opt = Decentralized(model.parameters(), options.algorithm, network, lr=options.lr)
-
-    batches = NodeSampler(len(data), batch=8, seed=0, node=node, steps=options.steps)
-    for inputs, labels in DataLoader(data, batch_sampler=batches):
-        opt.zero_grad()
-        binary_cross_entropy_with_logits(model(inputs), labels).backward()
-        opt.step()
-
-    inputs, labels = data.tensors
-    with opt.consensus(), torch.no_grad():  # one model for all, judged by everybody's data
-        logits = model(inputs)
-        loss = binary_cross_entropy_with_logits(logits, labels)
-        judged = torch.stack([loss, ((logits > 0) == labels.bool()).float().mean()])
-    dist.all_reduce(judged)
-    if node == 0:
-        loss, accuracy = (judged / nodes).tolist()
-        print(f"{nodes} nodes, {opt.t} steps: loss {loss:.4f}, accuracy {accuracy:.3f}")
-    opt.close()
-    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
-    dist.destroy_process_group()
+        inputs, labels = data.tensors
+        with opt.consensus(), torch.no_grad():  # one model for all, judged by everybody's data
+            logits = model(inputs)
+            loss = binary_cross_entropy_with_logits(logits, labels)
+            judged = torch.stack([loss, ((logits > 0) == labels.bool()).float().mean()])
+        dist.all_reduce(judged)
+        if here.rank == 0:
+            loss, accuracy = (judged / here.world).tolist()
+            print(f"{here.world} nodes, {opt.t} steps: loss {loss:.4f}, accuracy {accuracy:.3f}")
+        opt.close()
 
 
 if __name__ == "__main__":

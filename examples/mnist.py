@@ -9,16 +9,13 @@ ones of scikit-learn (``--data digits``, the default) need no download.
 import argparse
 
 import torch
-import torch.distributed as dist
 from torch.nn.functional import cross_entropy, interpolate
 from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-import digrad
+import digrad as dg
 from digrad.data import Part, read_images
-from digrad.data.shards import NodeSampler, shard
 from digrad.models import CNN
-from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
 
 
 def tensors(part: Part, mean: float, std: float) -> TensorDataset:
@@ -35,27 +32,26 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--checkpoints", help="a folder that all processes see")
     options = parser.parse_args()
+    with dg.join() as here:
+        train_and_test(options, here.rank, here.world)
 
-    dist.init_process_group("gloo")
-    node, nodes = dist.get_rank(), dist.get_world_size()
+
+def train_and_test(options: argparse.Namespace, node: int, nodes: int) -> None:
+    """Play one node."""
     images = read_images(options.data)
     train, test = (tensors(p, images.mean[0], images.std[0]) for p in (images.train, images.test))
-    own = shard(train, nodes, node, split="by-label", labels=images.train.labels)
 
     torch.manual_seed(node)  # for dropout; all start from the parameters of node 0
     model = CNN()
-    network = digrad.networks.exponential(nodes)
-    opt = Decentralized(model.parameters(), digrad.PushPull(), network, lr=options.lr)
+    opt = dg.Decentralized(model.parameters(), "push-pull", "exponential", lr=options.lr)
     scheduler = CosineAnnealingLR(opt, options.steps)
-    if options.checkpoints and (extra := load_checkpoint(options.checkpoints, opt)):
+    if options.checkpoints and (extra := dg.load_checkpoint(options.checkpoints, opt)):
         scheduler.load_state_dict(extra["scheduler"])
         torch.set_rng_state(extra["dropout"])
 
-    batches = NodeSampler(len(own), 16, seed=0, node=node, start=opt.t)
-    # A loader draws from a generator when it starts: not from the one that dropout goes on with.
-    loader = iter(DataLoader(own, batch_sampler=batches, generator=torch.Generator()))
+    batches = iter(dg.loader(train, 16, split="by-label", labels=images.train.labels, start=opt.t))
     while opt.t < options.steps:
-        inputs, labels = next(loader)
+        inputs, labels = next(batches)
         opt.zero_grad()
         cross_entropy(model(inputs), labels).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -63,7 +59,7 @@ def main() -> None:
         scheduler.step()
         if options.checkpoints and opt.t % 100 == 0:
             extra = {"scheduler": scheduler.state_dict(), "dropout": torch.get_rng_state()}
-            save_checkpoint(options.checkpoints, opt, extra)
+            dg.save_checkpoint(options.checkpoints, opt, extra)
 
     with opt.consensus(), torch.no_grad():
         inputs, labels = test.tensors
@@ -71,8 +67,6 @@ def main() -> None:
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: {right:.1%} of the test images are right")
     opt.close()
-    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-import digrad
-from digrad.data.shards import NodeSampler
+import digrad as dg
 from digrad.models import Transformer
 
 ALPHABET, LENGTH = 128, 32
@@ -36,8 +35,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--lr", type=float, default=0.1)
     options = parser.parse_args()
-    dist.init_process_group("gloo")
-    node, nodes = dist.get_rank(), dist.get_world_size()
+    with dg.join() as here:
+        fine_tune(options, here.rank, here.world)
+
+
+def fine_tune(options: argparse.Namespace, node: int, nodes: int) -> None:
+    """Play one node."""
     text = options.text.read_text(encoding="utf-8")
     share = len(text) // nodes
     own = windows(text[node * share : (node + 1) * share])
@@ -46,14 +49,11 @@ def main() -> None:
     model = Transformer(ALPHABET, LENGTH)
     if options.start:
         model.load_state_dict(torch.load(options.start, weights_only=True))
-    opt = digrad.optim.Decentralized(
-        model.parameters(),
-        digrad.PushPull(y_form="cta"),  # its trackers travel while gradients are computed
-        digrad.networks.directed_ring(nodes),
-        lr=options.lr,
-        message_dtype=torch.bfloat16,
+    method = dg.algorithms.PushPull(y_form="cta")  # trackers travel while gradients are computed
+    opt = dg.Decentralized(
+        model.parameters(), method, "directed-ring", lr=options.lr, message_dtype=torch.bfloat16
     )
-    batches = NodeSampler(len(own), batch=2 * 8, seed=0, node=node, steps=options.steps)
+    batches = dg.NodeSampler(len(own), batch=2 * 8, seed=0, node=node, steps=options.steps)
     for inputs, targets in DataLoader(own, batch_sampler=batches):
         opt.zero_grad()
         for x, y in zip(inputs.chunk(2), targets.chunk(2), strict=True):  # accumulate two halves
@@ -71,8 +71,6 @@ def main() -> None:
     if node == 0:
         print(f"{nodes} nodes, {opt.t} steps: loss {float(loss) / nodes:.3f} per character")
     opt.close()
-    dist.barrier()  # or Python may end while gloo still holds the last tensors, and abort
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 import digrad
+from digrad.analysis import analyze
 from digrad.analysis.comparison import compare, scaling
 from digrad.base.errors import DigradError
 from digrad.cli import app, main
@@ -137,7 +138,7 @@ def test_analyze_says_what_python_says(cli, line):
 def test_analyze_hands_options_of_the_theory_on(cli, option):
     name, chosen = OPTIONS[option]
     plain, done = (json.loads(cli(f"analyze {name} -n 9 --json {o}").out) for o in ("", option))
-    assert done == digrad.analyze(build(name, 9), **chosen).to_dict()
+    assert done == analyze(build(name, 9), **chosen).to_dict()
     assert done != plain
 
 

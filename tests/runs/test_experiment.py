@@ -12,7 +12,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from digrad.base.errors import DigradError, FileFormatError
+from digrad.base.errors import DigradError, FileFormatError, ParameterError
 from digrad.problems import PROBLEMS
 from digrad.runs.example import EXAMPLE
 from digrad.runs.experiment import (
@@ -221,7 +221,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     for device in ("cuda:99", "abacus"):
-        with pytest.raises(DigradError, match=r"cannot be used: [\s\S]*hint: use --device cpu"):
+        with pytest.raises(ParameterError, match=r"cannot be used: [\s\S]*hint: use --device cpu"):
             plan(parse_experiment(BASE), device)
 
 

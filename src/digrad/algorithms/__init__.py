@@ -123,8 +123,8 @@ __all__ = [
 def as_algorithm(given: Any) -> Algorithm[Any]:
     """Return an algorithm as it is; make one of a name, a class, or ``mine.py:HeavyBall``.
 
-    >>> as_algorithm("push-pull")
-    PushPull(x_form='atc', y_form='atc')
+    >>> as_algorithm("push-pull") == as_algorithm(PushPull) == PushPull()
+    True
     """
     make, name = given, getattr(given, "__name__", repr(given))
     if isinstance(given, str):

@@ -61,10 +61,9 @@ class Trials:
 class Pace(NamedTuple):
     """How steps are taken; results differ by rounding at most.
 
-    Args:
-        steps: ``single``: one after the other; ``fused``: eight as one compiled graph, which
-            pays from about 10⁵ steps on; ``recorded``: eight replayed as one CUDA graph.
-        gradient: ``compiled`` uses the problem's own compiled one, where it brings one.
+    Steps are taken ``single``, one after the other; ``fused``, eight as one compiled graph, which
+    pays from about 10⁵ on; or ``recorded``, eight replayed as one CUDA graph. The gradient is
+    ``plain`` or, where the problem brings one, its own ``compiled`` one.
     """
 
     steps: Literal["single", "fused", "recorded"] = "single"

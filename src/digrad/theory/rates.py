@@ -1,7 +1,7 @@
 """Step sizes, bounds and times that follow from the constants  (Lemma 3.12, Theorem 4.1)."""
 
 from dataclasses import asdict, astuple, dataclass
-from math import ceil, inf, isfinite, sqrt
+from math import ceil, inf, sqrt
 
 from digrad.base.errors import ParameterError, message
 from digrad.theory.network_constants import Constants
@@ -25,8 +25,6 @@ class Setting:
             may_vanish = name in ("sigma", "F0", "T")
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ParameterError(f"{name} must be a number, got {value!r}")
-            if name == "T" and isfinite(value) and value != int(value):
-                raise ParameterError(f"T is a number of steps, got {value:g}")
             if not (SMALLEST <= value <= LARGEST or (may_vanish and value == 0)):
                 least = "0 or " if may_vanish else ""
                 raise ParameterError(
@@ -35,6 +33,8 @@ class Setting:
                         f"got {value:g}"
                     )
                 )
+            if name == "T" and value != int(value):
+                raise ParameterError(f"T is a number of steps, got {value:g}")
 
 
 @dataclass(frozen=True)

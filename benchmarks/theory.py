@@ -15,6 +15,7 @@ CASES = {
     "Erdos-Renyi n = 1000, p = 0.02": "net = weigh(erdos_renyi(1000, 0.02))",
     "directed ring n = 1000": "net = weigh(directed_ring(1000))",
     "path n = 300": "net = weigh(path(300))",
+    "sparse digraph n = 3000, 10 links each": "net = weigh(sparse(3000, 10))",
     "sparse digraph n = 100 000, 10 links each": "net = weigh(sparse(100_000, 10))",
 }
 
@@ -92,7 +93,11 @@ def main() -> None:
     for name, network in CASES.items():
         print(f"{name:45s} {run(PRELUDE + network + MEASURE)}", flush=True)
     print(f"{'N5..N8 of the flower by a plain NumPy loop':45s} {run(BASELINE)}")
-    for command in (["--help"], ["analyze", "directed-ring"]):
+    for command in (
+        ["--help"],
+        ["analyze", "directed-ring"],
+        ["analyze", "directed-ring", "-n", "100000"],
+    ):
         best = min(start_up(command) for _ in range(3))
         print(f"{'digrad ' + ' '.join(command):45s} {best:9.3f} s")
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20

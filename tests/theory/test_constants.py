@@ -209,7 +209,7 @@ def test_what_is_too_large_is_left_open_and_said_to_be(monkeypatch):
     monkeypatch.setattr(module, "MATRIX_N", 5)
     c = constants(FIXED["path"].network)
     assert (c["N5"].low, c["N5"].high) == (0.0, inf)
-    assert "not computed above n = 5" in c.notes["N7"]
+    assert "dense matrices, and those end at 5 nodes" in c.notes["N7"]
     assert c.P4.high == inf
     assert set(c.notes) == {"N5", "N6", "N7", "N8", "N9", "V", "V_R"}
     assert constants(FIXED["path"].network, effort=3.0).notes == {}

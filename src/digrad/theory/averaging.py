@@ -70,14 +70,20 @@ class AveragingSums:
 
 
 def averaging_sums(
-    A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float = 1.0
+    A: csr_array,
+    u: Vector,
+    pi: Vector,
+    rtol: float,
+    effort: float = 1.0,
+    most_steps: int | None = None,
 ) -> AveragingSums:
     """Bracket the five sums of u, A u, A²u, ... → (πᵀu) 1, with π the root vector of A.
 
     Stops early, with a bracket that is wide but true, after ``effort`` times the usual work.
     """
     n = A.shape[0]
-    most = max(1, int(min(MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1)) * max(effort, 1.0)))
+    allowed = min(most_steps or MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1))
+    most = max(1, int(allowed * max(effort, 1.0)))
     totals = np.zeros(5)
     mixing = doeblin(A, pi, most)
     sequence = averages(A, u, float(pi @ u))

@@ -4,7 +4,7 @@ Our own rate (docs/rate.md) adds five sums of the same kind: V, V_R, N1', N2' an
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 
 import numpy as np
@@ -16,10 +16,13 @@ from digrad.theory.bracket import Bracket, maximum
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
+from digrad.theory.products import sparse_sums
 from digrad.theory.series import EPS, Summand, mixing_time, norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first
 
 VECTOR_N = 2000  # above it, the vector sums run on sparse matrices
+QUICK = 300  # steps in which a network that mixes fast is done
+SPARSE_N = 200  # above it, networks that mix fast are summed by sparse products
 MATRIX_N = 1500  # above it, N5..N9, V and V_R would need more work than a minute or two
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
 RATE_NAMES = ("V", "V_R", "N1p", "N2p", "N9")  # of our own rate; p stands for a prime
@@ -179,11 +182,17 @@ def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) 
     n = A.shape[0]
     if n > VECTOR_N:
         return averaging_sums(A, u, pi, rtol, effort)
+    if n > SPARSE_N:  # where it mixes fast, that is all there is to do
+        quick = averaging_sums(A, u, pi, rtol, effort, QUICK)
+        if all(getattr(quick, f.name).relative_width <= rtol for f in fields(quick)):
+            return quick
     start = (u - float(pi @ u))[None]
     L = (A.toarray() - pi[None, :]).T
     factors = [np.eye(n), L - np.eye(n)]
     terms = [Summand(0), Summand(0, 2), Summand(1, 2), Summand(1, weight=1), Summand(1)]
-    time, slack = mixing_time(L), EPS * float(np.linalg.norm(u))
+    # Where u is nearly constant, what is left of it is rounding errors.
+    size, left = float(np.linalg.norm(u)), float(np.linalg.norm(start))
+    time, slack = mixing_time(L), EPS * size if left < 1e-6 * size else 0.0
     return AveragingSums(
         *norm_sums(start, L, factors, terms, time=time, rtol=rtol, effort=effort, slack=slack)
     )
@@ -193,11 +202,13 @@ def _matrix_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[st
     """N5..N9, V and V_R: the sums over A_t, B_t, their differences, and U_t."""
     if net.n == 1:
         return dict.fromkeys((*NORMS, *SQUARES), EXACT_ZERO)
-    if net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3):
-        return dict.fromkeys((*NORMS, *SQUARES), UNKNOWN)
-    modes = normal_modes(net)
+    large = net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3)
+    modes = None if large else normal_modes(net)
     if modes is not None:
         return matrix_sums(modes, rtol, effort)
+    found = sparse_sums(net, p, rtol, dense=not large) if net.n > SPARSE_N else None
+    if found is not None or large:
+        return found or dict.fromkeys((*NORMS, *SQUARES), UNKNOWN)
     lifted = Lifted.of(net, p)
     return lifted.norms(rtol, effort) | lifted.squares(rtol)
 
@@ -208,7 +219,15 @@ def _widened(bracket: Bracket) -> Bracket:
 
 def _note(name: str, bracket: Bracket, n: int) -> str:
     if bracket == UNKNOWN:
-        return f"{name} needs dense {n} x {n} matrices: not computed above n = {MATRIX_N}"
+        return (
+            f"{name} is not computed for {n} nodes that mix slowly: it needs dense matrices, and "
+            f"those end at {MATRIX_N} nodes"
+        )
+    if n > MATRIX_N and name in NORMS:
+        return (
+            f"{name} is bounded, not summed, above {MATRIX_N} nodes: by Frobenius norms and by row "
+            "and column sums in place of spectral norms"
+        )
     return (
         f"{name} is known to a relative width of {bracket.relative_width:.1g}: the network "
         "mixes too slowly to go further within the work allowed; raise effort"

@@ -208,7 +208,7 @@ def _rounding(
     """Allow for rounding, to first order: one step's error lives on for the mixing time.
 
     Powers that grow before they decay amplify it further; the bound on Σ‖Lˢ‖ tells. An error
-    in H goes through all of them.
+    in H lives as long.
     """
     grown = min(orbit.decay.norms, 1e6 * time)
     amplified = EPS * max(16 * time, 4 * float(np.sqrt(time * grown)))
@@ -217,8 +217,8 @@ def _rounding(
         np.array([amplified * s.power * (1 + s.weight) for s in terms]),
         np.array(
             [
-                16 * EPS * size * orbit.sizes[s.factor]
-                + orbit.decay.rest(s, slack * orbit.sizes[s.factor], 0) ** (1 / s.power)
+                (16 * EPS * size + slack * (4 * time ** (1 + s.weight)) ** (1 / s.power))
+                * orbit.sizes[s.factor]
                 for s in terms
             ]
         ),

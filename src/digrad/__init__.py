@@ -11,6 +11,8 @@ opt = dg.Decentralized(model.parameters(), "push-pull", "exponential", lr=0.1)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from digrad.base.threads import sleep_soon
+
 if TYPE_CHECKING:
     from digrad import algorithms, networks, problems, theory
     from digrad.algorithms import Algorithm
@@ -82,6 +84,8 @@ _HOMES = {
     "shard": "data.shards",
     "simulate": "front.simulate",
 }
+
+sleep_soon()  # here, as it must be before PyTorch is imported
 
 
 def __getattr__(name: str) -> Any:

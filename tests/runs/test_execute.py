@@ -190,6 +190,18 @@ def test_a_sweep_in_parts(tmp_path: Path, at_once: int) -> None:
             assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
 
 
+def test_a_large_sweep_is_cut() -> None:
+    """Whatever the number of cores, into parts that keep several busy; all trials, in order."""
+    problem = KindSpec("quadratic", {"dim": 6000, "rotate": False})
+    large = replace(ONE, problem=problem, step_sizes=(0.1, 0.05, 0.02), seeds=tuple(range(6)))
+    jobs = planning.plan(planning.resolved(large)).jobs  # 18 trials of 30,000 numbers
+    assert [len(job.trials) for job in jobs] == [9, 9]
+    pairs = [(size, seed) for size in large.step_sizes for seed in large.seeds]
+    assert [label[2:] for job in jobs for label in job.labels] == pairs
+    small = planning.plan(planning.resolved(replace(large, seeds=(0, 1)))).jobs
+    assert [len(job.trials) for job in small] == [6]
+
+
 def test_step_sizes_are_scaled_as_documented() -> None:
     def used(**changes: Any) -> list[list[float]]:
         return [list(job.scaled.step_sizes) for job in planning.plan(changed(changes)).jobs]

@@ -32,6 +32,7 @@ from digrad.runs.schedules import SCHEDULES, Schedule
 from digrad.theory import Setting, constants, gamma_theorem, perron
 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
+PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
 GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
@@ -287,11 +288,15 @@ def _scale(experiment: Experiment, method: Algorithm[Any], net: Network) -> floa
 def _parts(
     experiment: Experiment, spec: AlgorithmSpec, method: Algorithm[Any], problem: Problem
 ) -> Iterator[Trials]:
-    """Cut the sweep into as few pieces as memory allows."""
+    """Cut the sweep into pieces that fit into memory and, on a CPU, keep several cores busy.
+
+    Never by how many cores there are: a batch of another size rounds otherwise.
+    """
     pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
-    row = problem.dim * problem.start().element_size()
-    each = problem.nodes * row * (costs(method).memory + 6)
-    at_once = experiment.trials_at_once or max(1, MEMORY // each)
+    start, numbers = problem.start(), problem.nodes * problem.dim
+    each = numbers * start.element_size() * (costs(method).memory + 6)
+    pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
+    at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
     for k in range(0, len(pairs), at_once):
         part = pairs[k : k + at_once]
         yield Trials([seed for _, seed in part], [size for size, _ in part])

@@ -247,9 +247,9 @@ def _signal(number: int) -> str:
 
 def _environment(threads: int) -> dict[str, str]:
     """Return what a worker finds in its environment: the parent's modules, its share of threads."""
-    share = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "")
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    return os.environ | {name: str(threads) for name in share} | {"PYTHONPATH": path}
+    return os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
 
 
 class _Pickler(pickle.Pickler):

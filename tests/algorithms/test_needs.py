@@ -8,13 +8,13 @@ from digrad.base.errors import NetworkError
 from digrad.networks import Network, build, weigh
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 
-STRONG = {"ab", "ab-cta", "sab", "abm", "abn", "accelerated-push-pull"}
+STRONG = {"ab", "ab-cta", "sab", "abm", "abn", "accelerated-push-pull", "ab-svrg"}
 PUSH_SUM = {"sgp", "gradient-push", "push-diging", "add-opt", "push-diging-atc"}
-PUSH_SUM |= {"sonata", "mg-push-diging", "local-sgp", "osgp"}
+PUSH_SUM |= {"sonata", "mg-push-diging", "local-sgp", "osgp", "push-saga", "push-svrg"}
 SYMMETRIC = {"extra", "exact-diffusion", "d2", "nids"}
 DOUBLY = {"dsgd", "dsgt", "dsgt-hb", "momentum-tracking", "qg-dsgdm", "k-gt", *SYMMETRIC}
 TREES = {"btpp", "stpp"}
-ANY = {"push-pull", "push-pull-original", "k-step-push-pull", "diffusion", "centralized"}
+ANY = {"push-pull", "push-pull-original", "k-step-push-pull", "ab-saga", "diffusion", "centralized"}
 
 
 def refusal(name, net):

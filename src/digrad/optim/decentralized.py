@@ -18,8 +18,8 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
 
 Momentum (``momentum`` of push-pull, sgp and every tracking method) takes one vector more, m; none
-where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during a step a few times
-``bucket_bytes``. Parameters are views of the model's row, not copies.
+where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during
+a step a few times ``bucket_bytes``. Parameters are views of the model's row, not copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, distributed
 
 from digrad.algorithms import ALGORITHMS, Algorithm, check
+from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 from digrad.engines.processes.faults import PeerError
@@ -131,6 +132,10 @@ class Decentralized(torch.optim.Optimizer):
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
         self.algorithm = _algorithm(algorithm)
+        if isinstance(self.algorithm, Estimated):
+            what = f"{type(self.algorithm).__name__} wants gradients of single samples, which"
+            hint = f"use {self.algorithm.method!r} here; digrad run and digrad train take both"
+            raise ParameterError(message(f"{what} backward does not leave", hint=hint))
         self.layout = lay_out(params)
         self.network = _network(network, _nodes(self.layout, blocks, group))
         check(self.algorithm, self.network)

@@ -278,6 +278,18 @@ def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     assert len(ended) > len(fits) / 2  # a resumed job remembers who diverged
 
 
+def test_gradients_are_counted_where_a_step_is_a_round(tmp_path: Path) -> None:
+    """And nowhere else: other tables have the columns they always had."""
+    ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
+    both = AlgorithmSpec("sgp"), AlgorithmSpec("local-sgp", params={"every": 3})
+    experiment = replace(SMALL, networks=(ring,), algorithms=both)
+    for row in rows(execute.run(experiment, tmp_path / "both")):
+        each = 3 if row["algorithm"] == "local-sgp" else 1
+        assert int(row["gradients"]) == each * int(row["step"])
+    plain = replace(experiment, algorithms=both[:1])
+    assert "gradients" not in rows(execute.run(plain, tmp_path / "plain"))[0]
+
+
 def test_interrupted_with_an_estimator(tmp_path: Path) -> None:
     """What it remembers is stored and gone on from, to the same bits."""
     problem = KindSpec("logistic", {"dim": 4, "samples": 6, "batch": 1})

@@ -412,5 +412,9 @@ REFERENCES: dict[str, Callable[[Given], Run]] = {
     "osgp": osgp,
     "k-step-push-pull": k_step_push_pull,
     "k-gt": k_gt,
+    "push-saga": push_diging_atc,  # what makes the gradients is not the recursion's business
+    "ab-saga": push_pull,
+    "ab-svrg": ab_cta,
+    "push-svrg": add_opt,
     "centralized": centralized,
 }

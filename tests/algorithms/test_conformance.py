@@ -26,11 +26,13 @@ from mixers import (
 TRACKING = {
     *("push-pull", "push-pull-original", "ab", "ab-cta", "sab", "dsgt", "btpp", "stpp"),
     *("push-diging", "add-opt", "push-diging-atc", "sonata", "mg-push-diging"),
+    *("push-saga", "ab-saga", "ab-svrg", "push-svrg"),
     *("abm", "abn", "accelerated-push-pull", "momentum-tracking", "dsgt-hb"),
 }
 INEXACT = {"sgp", "gradient-push", "dsgd", "diffusion", "qg-dsgdm", "local-sgp", "osgp"}
 PULLED = {"dsgt", "dsgt-hb", "momentum-tracking"}  # trackers
 PUSH_PULL = {"push-pull", "push-pull-original", "ab", "ab-cta", "sab", "btpp", "stpp"}
+PUSH_PULL |= {"ab-saga", "ab-svrg"}  # but for what their estimators keep
 everywhere = pytest.mark.parametrize(("name", "network"), SUITABLE)
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -179,6 +181,7 @@ LITERATURE = {
     "dsgt": (3, 3, Traffic(pull_vectors=2)),
     **dict.fromkeys(("sgp", "gradient-push"), (1, 2, Traffic(push_vectors=1, push_scalars=1))),
     **dict.fromkeys(("push-diging", "add-opt", "push-diging-atc"), (3, 4, PUSHES)),
+    **dict.fromkeys(("push-saga", "push-svrg"), (3, 4, PUSHES)),  # and what the estimator keeps
     "mg-push-diging": (3, 4, Traffic(push_vectors=8, push_scalars=4)),  # four rounds
     "sonata": (3, 3, PUSHES),
     **dict.fromkeys(("dsgd", "diffusion"), (1, 1, Traffic(pull_vectors=1))),

@@ -10,12 +10,13 @@ from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 
 STRONG = {"abm", "abn", "accelerated-push-pull"}
 PUSH_SUM = {"sgp", "gradient-push", "push-diging", "add-opt", "push-diging-atc"}
-PUSH_SUM |= {"sonata", "mg-push-diging", "local-sgp", "osgp"}
+PUSH_SUM |= {"sonata", "mg-push-diging", "local-sgp", "osgp", "push-saga", "push-svrg"}
 SYMMETRIC = {"extra", "exact-diffusion", "d2", "nids"}
 DOUBLY = {"dsgd", "dsgt", "dsgt-hb", "momentum-tracking", "qg-dsgdm", "k-gt", *SYMMETRIC}
 TREES = {"btpp", "stpp"}
 AB = {"ab", "ab-cta", "sab"}
-ANY = {"push-pull", "push-pull-original", "k-step-push-pull", "diffusion", "centralized", *AB}
+ANY = {"push-pull", "push-pull-original", "k-step-push-pull", "ab-saga", "diffusion", "centralized"}
+ANY |= {"ab-svrg", *AB}
 
 
 def refusal(name, net):

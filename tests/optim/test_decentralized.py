@@ -551,7 +551,14 @@ def living() -> int:
 
 
 def test_every_algorithm_is_run() -> None:
-    assert set(ALGORITHMS) <= set(FORMS)
+    assert set(ALGORITHMS) - set(FORMS) == {"push-saga", "ab-saga", "ab-svrg", "push-svrg"}
+
+
+def test_estimators_are_refused() -> None:
+    """They want gradients that backward does not leave."""
+    model = nn.Linear(2, 1)
+    with pytest.raises(ParameterError, match="PushSaga wants gradients of single samples"):
+        Decentralized(model.parameters(), "push-saga", build("complete", 1))
 
 
 def test_an_exponential_graph_by_name_trains() -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms.estimators import Estimated
 from digrad.networks import Network, binary_tree, build
 from digrad.optim import Decentralized
 from digrad.theory import perron
@@ -92,7 +93,9 @@ def network_for(name: str, least: int = 4) -> Network:
     return next(net for net in fits if net.n >= least)
 
 
-FORMS: dict[str, Algorithm[Any]] = {name: make() for name, make in ALGORITHMS.items()}
+FORMS: dict[str, Algorithm[Any]] = {
+    name: make() for name, make in ALGORITHMS.items() if not issubclass(make, Estimated)
+}
 FORMS |= {
     "push-pull cta": ALGORITHMS["push-pull"](y_form="cta"),  # type: ignore[call-arg]
     "push-pull momentum": ALGORITHMS["push-pull"](momentum=0.9),  # type: ignore[call-arg]

@@ -18,6 +18,7 @@ import tomli_w
 import torch
 
 from digrad.algorithms import ALGORITHMS, Needs
+from digrad.algorithms.estimators import Estimated
 from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
@@ -278,7 +279,8 @@ def test_interrupted_side_by_side(tmp_path: Path) -> None:
 
 
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
-    fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
+    of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, Estimated)}
+    fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs if a not in of_samples]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
     algorithms = tuple(AlgorithmSpec(name) for name in fits)
     experiment = replace(SMALL, networks=(ring,), algorithms=algorithms, step_sizes=(0.1, 5e8))
@@ -286,6 +288,30 @@ def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     assert stops == len(fits)
     ended = {row["algorithm"] for row in rows(out) if row["diverged_at"]}
     assert len(ended) > len(fits) / 2  # a resumed job remembers who diverged
+
+
+def test_gradients_are_counted_where_a_step_is_a_round(tmp_path: Path) -> None:
+    """And nowhere else: other tables have the columns they always had."""
+    ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
+    both = AlgorithmSpec("sgp"), AlgorithmSpec("local-sgp", params={"every": 3})
+    experiment = replace(SMALL, networks=(ring,), algorithms=both)
+    for row in rows(execute.run(experiment, tmp_path / "both")):
+        each = 3 if row["algorithm"] == "local-sgp" else 1
+        assert int(row["gradients"]) == each * int(row["step"])
+    plain = replace(experiment, algorithms=both[:1])
+    assert "gradients" not in rows(execute.run(plain, tmp_path / "plain"))[0]
+
+
+def test_interrupted_with_an_estimator(tmp_path: Path) -> None:
+    """What it remembers is stored and gone on from, to the same bits."""
+    problem = KindSpec("logistic", {"dim": 4, "samples": 6, "batch": 1})
+    ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
+    named = tuple(AlgorithmSpec(a) for a in ("push-saga", "ab-saga", "ab-svrg", "push-svrg"))
+    saga = AlgorithmSpec("sgp", "sgp-saga", params={"momentum": 0.5}, estimator={"kind": "saga"})
+    experiment = replace(SMALL, networks=(ring,), algorithms=(*named, saga), problem=problem)
+    out, stops = interrupted(experiment, tmp_path, 12)
+    assert stops == 5
+    assert 'kind = "saga"' in (out / "experiment.toml").read_text()
 
 
 def test_interrupted_on_a_sparse_network(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from digrad.algorithms import ALGORITHMS
+from digrad.algorithms.estimators import Estimated
 
 GOLDEN = Path(__file__).parent / "golden"
 EXPERIMENTS = sorted(GOLDEN.glob("*.toml"))
@@ -72,7 +73,9 @@ def test_the_same_numbers_as_ever(
 @pytest.mark.parametrize("problem", ["quadratic", "logistic"])
 def test_no_algorithm_is_left_out(problem: str) -> None:
     tables = [table(path) for path in GOLDEN.glob(f"{problem}*.csv")]
-    assert {row["algorithm"] for rows in tables for row in rows} == set(ALGORITHMS)
+    sampled = {name for name, make in ALGORITHMS.items() if issubclass(make, Estimated)}
+    wanted = set(ALGORITHMS) - (sampled if problem == "quadratic" else set())
+    assert {row["algorithm"] for rows in tables for row in rows} == wanted
 
 
 def test_a_change_is_seen() -> None:

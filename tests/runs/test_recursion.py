@@ -12,6 +12,7 @@ from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
 from digrad.algorithms.contract import Local
+from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.simulator import Simulator
@@ -68,6 +69,7 @@ def recursion(
 ) -> Recursion:
     options = {"schedule": StepDecay(0.5, 7), **options}
     engine = Simulator(suitable(algorithm), dtype=dtype)
+    kind = "logistic" if isinstance(algorithm, Estimated) else kind  # it has samples
     return Recursion(algorithm, engine, problem(kind, dtype), Trials(seeds, sizes), **options)
 
 
@@ -93,7 +95,10 @@ def stopping_at(r: Recursion, *stops: int, start: Moment | None = None) -> Momen
     return moment
 
 
-@EVERY
+PLAIN = [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Estimated)]
+
+
+@pytest.mark.parametrize("name", PLAIN)
 @BOTH
 def test_every_algorithm_by_a_plain_loop(name: str, kind: str) -> None:
     """Gᵗ is the mean of ``samples`` minibatches at step t, the step size is γ times factor(t).

@@ -11,6 +11,7 @@ from digrad.algorithms.central import Centralized
 from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
+from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
 from digrad.algorithms.needs import check
 from digrad.algorithms.push_pull import (
     AB,
@@ -71,6 +72,10 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "osgp": OSGP,
     "k-step-push-pull": KStepPushPull,
     "k-gt": KGT,
+    "push-saga": PushSaga,
+    "ab-saga": ABSaga,
+    "ab-svrg": ABSvrg,
+    "push-svrg": PushSvrg,
     "centralized": Centralized,
 }
 
@@ -90,6 +95,8 @@ __all__ = [
     "SGP",
     "STPP",
     "ABCta",
+    "ABSaga",
+    "ABSvrg",
     "ABm",
     "AcceleratedPushPull",
     "AddOpt",
@@ -110,6 +117,8 @@ __all__ = [
     "PushDiging",
     "PushDigingATC",
     "PushPull",
+    "PushSaga",
+    "PushSvrg",
     "QGDSGDm",
     "Sonata",
     "Traffic",

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, distributed
 
 from digrad.algorithms import Algorithm, as_algorithm, check
+from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own
 from digrad.engines.processes.faults import PeerError
@@ -132,6 +133,10 @@ class Decentralized(torch.optim.Optimizer):
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
         self.algorithm = as_algorithm(algorithm)
+        if isinstance(self.algorithm, Estimated):
+            what = f"{type(self.algorithm).__name__} wants gradients of single samples, which"
+            hint = f"use {self.algorithm.method!r} here; digrad run and digrad train take both"
+            raise ParameterError(message(f"{what} backward does not leave", hint=hint))
         self.layout = lay_out(params)
         self.network = _network(network, _nodes(self.layout, blocks, group))
         check(self.algorithm, self.network)

@@ -65,6 +65,25 @@ class Compiled(Protocol):
 
 
 @runtime_checkable
+class FiniteSum(Protocol):
+    """A problem in which fᵢ is a mean over node i's samples; estimators with a memory need it."""
+
+    sizes: Tensor  # samples of each node, (nodes,)
+
+    def numbers(self, sample: Tensor, rows: slice) -> Tensor:
+        """Which samples were drawn, each node's counted from 0: (..., rows, batch)."""
+        ...
+
+    def sample_gradient(self, x: Tensor, number: Tensor, rows: slice) -> Tensor:
+        """The gradient at row i of the one sample of that number, which is (..., rows)."""
+        ...
+
+    def local_gradient(self, x: Tensor, rows: slice) -> Tensor:
+        """∇fᵢ on all of its data at row i."""
+        ...
+
+
+@runtime_checkable
 class Measured(Protocol):
     """A problem that says itself what is worth recording, and reads it in one pass."""
 

@@ -51,6 +51,7 @@ class Logistic:
         self._weights = (self._shares[:, 0] / self.nodes).repeat_interleave(self.sizes)
         self._one = self._z.new_ones(())
         self._blocks = self._z.new_empty(0) if self.batch else _stacked(parts, self._z)
+        self._bounds = [0, *self.sizes.cumsum(0).tolist()]
 
     @classmethod
     def generate(
@@ -125,6 +126,23 @@ class Logistic:
             g = z.mul_((z * x.unsqueeze(-2)).sum(-1, keepdim=True).sigmoid_()).mean(-2)
         else:
             g = self._all_samples(x, rows)
+        return self._regularised(g, x)
+
+    def numbers(self, sample: Tensor, rows: slice) -> Tensor:
+        """Return which samples were drawn, each node's counted from 0."""
+        return sample - self._first[rows].unsqueeze(-1)
+
+    def sample_gradient(self, x: Tensor, number: Tensor, rows: slice) -> Tensor:
+        """Return the gradient at row i of the sample of that number."""
+        z = functional.embedding(number + self._first[rows], self._z)
+        return self._regularised(z.mul_((z * x).sum(-1, keepdim=True).sigmoid_()), x)
+
+    def local_gradient(self, x: Tensor, rows: slice) -> Tensor:
+        """Return ∇fᵢ on all samples of node i at row i."""
+        g = torch.empty_like(x)
+        for row, node in enumerate(range(self.nodes)[rows]):
+            z = self._z[self._bounds[node] : self._bounds[node + 1]]
+            g[..., row, :] = (x[..., row, :] @ z.T).sigmoid() @ z / len(z)
         return self._regularised(g, x)
 
     def loss(self, x: Tensor) -> Tensor:

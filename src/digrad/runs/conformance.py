@@ -15,13 +15,14 @@ import torch.distributed as dist
 
 from digrad.algorithms import ALGORITHMS, Algorithm
 from digrad.algorithms import conformance as of_algorithms
+from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.trials import apart, suitable
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 from digrad.base.verdicts import FailedCheckError, Verdict, verdicts
 from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
-from digrad.problems import PROBLEMS, Problem, Quadratic
+from digrad.problems import PROBLEMS, Logistic, Problem, Quadratic
 from digrad.problems import conformance as of_problems
 from digrad.runs.recursion import Engine, Recursion, Trials
 from digrad.theory.eigenvectors import perron
@@ -112,7 +113,9 @@ def check_processes(algorithm: Algorithm[Any], target: str) -> None:
 
 def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
     """Take a few steps of two trials; return the own rows of the state by name."""
-    problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
+    problem: Problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
+    if isinstance(algorithm, Estimated):
+        problem = Logistic.generate(engine.n, 5, samples=6, dtype=torch.float64)
     lr = 0.05 / algorithm.moves_by(perron(suitable(algorithm)).n_pi)
     trials = Trials(seeds=[3, 4], step_sizes=[lr, lr / 2])
     recursion = Recursion(algorithm, engine, problem, trials, lambda t: 1.0)

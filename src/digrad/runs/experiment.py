@@ -71,6 +71,7 @@ class AlgorithmSpec:
     name: str = ""  # what figures call it; the algorithm by default
     step_sizes: tuple[float, ...] = ()  # instead of the experiment's
     params: dict[str, Any] = field(default_factory=dict)
+    estimator: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: samples
 
     @property
     def label(self) -> str:
@@ -202,6 +203,9 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
     del plain["folders"]
+    for algorithm in plain["algorithms"]:
+        if not algorithm["estimator"]:  # as experiments were written before there were any
+            del algorithm["estimator"]
     return plain
 
 

@@ -60,6 +60,7 @@ class JobFile:
     state: dict[str, NDArray[Any]]  # the state's tensors by field; empty once done
     answers: NDArray[Any] | None  # (trials, dim), once it is done
     made_by: Mapping[str, str]  # checksums of all that it depends on
+    each: int = 1  # gradients from one exchange to the next, of a method that takes steps at home
 
 
 class Store(Protocol):
@@ -208,7 +209,8 @@ class RunFolder:
         """Write metrics.csv."""
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        at_home = any(job.each > 1 for job in jobs)  # where a step is not one gradient
+        writer.writerow([*COLUMNS, "gradients"] if at_home else COLUMNS)
         for job in jobs:
             for trial, label in enumerate(job.labels):
                 end = int(job.diverged_at[trial])
@@ -216,7 +218,8 @@ class RunFolder:
                     if 0 <= end <= step:
                         break
                     numbers = (_cell(x) for x in job.records[k, trial].tolist())
-                    writer.writerow([*label, step, *numbers, "" if end < 0 else end])
+                    row = [*label, step, *numbers, "" if end < 0 else end]
+                    writer.writerow([*row, step * job.each] if at_home else row)
         write_whole(self.path / "metrics.csv", out.getvalue().encode())
 
     def _job_path(self, k: int) -> Path:
@@ -238,6 +241,7 @@ def _packed(job: JobFile) -> bytes:
         diverged_at=job.diverged_at,
         fields=np.array(list(job.state), dtype=np.str_),
         made_by=json.dumps(dict(job.made_by)),
+        each=job.each,
         **arrays,  # type: ignore[arg-type]  # numpy types savez's own keyword as bool
     )
     return out.getvalue()
@@ -250,7 +254,8 @@ def _unpacked(path: Path) -> JobFile:
         made_by = json.loads(str(data["made_by"])) if "made_by" in data else {}
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
-        return JobFile(*head, data["diverged_at"], state, answers, made_by)
+        each = int(data["each"]) if "each" in data else 1  # older runs lack it
+        return JobFile(*head, data["diverged_at"], state, answers, made_by, each)
 
 
 def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, str]) -> None:

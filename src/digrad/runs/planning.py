@@ -10,6 +10,7 @@ import torch
 
 from digrad import __version__
 from digrad.algorithms import ALGORITHMS, Algorithm, costs
+from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
@@ -17,7 +18,7 @@ from digrad.base.own_code import OwnCode, is_own
 from digrad.engines.simulator import is_sparse
 from digrad.networks import Network
 from digrad.problems import PROBLEMS
-from digrad.problems.base import Compiled, Identified, Problem
+from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
 from digrad.runs.experiment import (
     AlgorithmSpec,
     Experiment,
@@ -27,7 +28,7 @@ from digrad.runs.experiment import (
 )
 from digrad.runs.folder import Labels
 from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Pace, Trials
+from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
 from digrad.theory import Setting, constants, gamma_theorem, perron
 
@@ -121,6 +122,7 @@ def plan(
         method = given.algorithms.get(spec.label) or _method(experiment, spec)
         try:
             check(method, net)
+            check_samples(method, problem)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype)
@@ -243,7 +245,12 @@ def _method(experiment: Experiment, spec: AlgorithmSpec) -> Algorithm[Any]:
     if not isinstance(method, Algorithm):
         hint = "derive its class from digrad.Algorithm"
         raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
-    return method
+    if not spec.estimator:
+        return method
+    where = f"algorithms.{spec.label}.estimator"
+    params = {key: value for key, value in spec.estimator.items() if key != "kind"}
+    kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
+    return With(method, _made(kind, params, where))
 
 
 def _made(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
@@ -294,7 +301,10 @@ def _parts(
     """
     pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
     start, numbers = problem.start(), problem.nodes * problem.dim
-    each = numbers * start.element_size() * (costs(method).memory + 6)
+    kept = costs(method).memory
+    if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
+        kept += method.estimator.vectors(int(problem.sizes.max()))
+    each = numbers * start.element_size() * (kept + 6)
     pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
     at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
     for k in range(0, len(pairs), at_once):

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Local, Mixer
+from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
-from digrad.problems.base import Compiled, Problem
+from digrad.problems.base import Compiled, FiniteSum, Problem
 
 CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
 ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
@@ -94,6 +95,7 @@ class Recursion:
         if self.pace.steps == "recorded" and not self.engine.nodes.is_cuda:
             hint = "take fused or single steps there"
             raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))
+        check_samples(self.algorithm, self.problem)
         if self.engine.n != self.problem.nodes:
             raise ParameterError(
                 message(
@@ -115,7 +117,7 @@ class Recursion:
         The result depends on the numbers of the steps alone, not on how often one stops
         in between, except that fused steps come in blocks: see ``_blocks``.
         """
-        state = moment.state
+        state = self._own(moment.state)
         for steps in self._stretches(moment.t, stop):
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
@@ -135,7 +137,9 @@ class Recursion:
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for k, t in enumerate(steps):
-                state = self._step(self.engine.at(t), state, samples[k], lrs[k])
+                take = self._estimated(t) if self._estimates else self._block
+                state = self._own(state)
+                state = take(self.engine.at(t), state, samples[k : k + 1], lrs[k : k + 1])
                 yield Moment(t + 1, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
@@ -162,7 +166,8 @@ class Recursion:
         while t < steps.stop:
             block = range(t, t + MOST_UNROLLED)
             whole = t % MOST_UNROLLED == 0 and block.stop <= steps.stop
-            several = self.pace.steps != "single" and whole and t > 0
+            alone = self.pace.steps == "single" or self._estimates
+            several = not alone and whole and t > 0
             fits = several and self._mix_alike(block)
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
@@ -192,6 +197,27 @@ class Recursion:
     def _local_steps(self) -> int:
         return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
 
+    @cached_property
+    def _estimates(self) -> bool:
+        return isinstance(self.algorithm, Estimated)
+
+    def _own(self, state: Any) -> Any:
+        """Return the state with memory that steps may overwrite, if an estimator has any."""
+        return self.algorithm.own(state) if isinstance(self.algorithm, Estimated) else state
+
+    def _estimated(self, t: int) -> Block:
+        """Return what takes step t with the gradients that an estimator makes."""
+        algorithm, problem = self.algorithm, self.problem
+        assert isinstance(algorithm, Estimated)
+        assert isinstance(problem, FiniteSum)
+
+        def take(net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+            drawn = _Drawn(problem, samples[0, 0], self.engine.rows)
+            g, state = algorithm.estimate(state, t, drawn)
+            return algorithm.step(state, g, net, lrs[0])
+
+        return take
+
     def _mean_gradient(self, state: Any, samples: Tensor) -> Tensor:
         x, rows = self.algorithm.point(state), self.engine.rows
         g = self._gradient(x, samples[0], rows)
@@ -215,6 +241,8 @@ class Recursion:
 
     def _take(self, part: range) -> Block:
         """Return what takes these steps together."""
+        if self._estimates:
+            return self._estimated(part.start)
         if self.pace.steps == "recorded" and part.start > 0:
             kind = len(part), self.engine.at(part.start)
             return self._recordings.setdefault(kind, _Recording(self._block))
@@ -261,6 +289,29 @@ class Recursion:
         lrs = (factors[:, None] * base)[..., None, None].to(start.dtype)
         # From pinned memory, which a GPU reads in its turn: for any other, all would have to wait.
         return lrs.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else lrs
+
+
+class _Drawn:
+    """What an estimator may ask of a problem in one step, for the nodes here."""
+
+    def __init__(self, problem: FiniteSum, sample: Tensor, rows: slice) -> None:
+        self._problem, self._rows = problem, rows
+        self.sizes, self.drawn = problem.sizes[rows], problem.numbers(sample, rows)
+
+    def one(self, x: Tensor, number: Tensor) -> Tensor:
+        return self._problem.sample_gradient(x, number, self._rows)
+
+    def whole(self, x: Tensor) -> Tensor:
+        return self._problem.local_gradient(x, self._rows)
+
+
+def check_samples(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Refuse an estimator where there are no samples to remember."""
+    if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
+        what = f"{type(algorithm).__name__} remembers the gradients of samples, and "
+        what += f"{type(problem).__name__} does not say which it draws"
+        hint = 'use the problem "logistic", or one with sizes, numbers, sample_gradient and '
+        raise ParameterError(message(what, hint=hint + "local_gradient"))
 
 
 class _Recording:

@@ -23,16 +23,21 @@ from digrad.networks import (
 )
 from digrad.runs.schedules import StepDecay
 from digrad.theory import (
+    RateConstants,
     Setting,
+    certified_bound,
     constants,
     doubly_stochastic_case,
     explicit_bound,
+    gamma_best,
     gamma_max,
     gamma_theorem,
     noise_arrives_first,
     perron,
+    sgd_bound,
     transient_time,
 )
+from digrad.theory.expectation import Diagonal, expected_average
 from digrad.theory.tree_rule import push_depths
 from mixers import Dense, Quadratics, common_start, states
 from theory.brute_force import definition_sums, exact
@@ -117,6 +122,26 @@ def test_e_2b_coefficient_of_the_first_noise(net):
         first = B - A[t - 1]
         np.testing.assert_allclose(first, Rt[t] @ Pi_C, rtol=0, atol=1e-13)
         assert norm(first - (A[t] - A[t - 1])) > 1e-3  # what the paper has instead
+
+
+def test_e_2b_not_harmless_and_mended():
+    # Noise alone, from the optimum: x̂ gets π_Rᵀθ⁰ at once and pays for it ever after.
+    net = Network([[1, 0], [1, 0]], [[1e-4, 1e-4], [1 - 1e-4, 1 - 1e-4]])
+    c, s = constants(net), Setting(delta_f=1e-30, F0=0.0, T=512)
+    step = gamma_max(c, s.L)
+    found = expected_average(net, Diagonal(np.ones((2, 1)), np.zeros((2, 1)), 1.0), step, s.T)
+    assert found == pytest.approx(42.5, rel=2e-3)
+    assert explicit_bound(c, s, step, as_printed=True).total < 0.11 < found
+    assert found <= explicit_bound(c, s, step).total
+
+
+def test_e_20_a_large_q_costs_time_and_not_the_leading_term():
+    n = 64
+    net = Network(np.eye(1, n).repeat(n, axis=0), weigh(exponential(n)).C)
+    c, s = constants(net), Setting(T=10**15)
+    ours = RateConstants.of(c)
+    assert c.speedup_ratio.low > 70
+    assert certified_bound(ours, s, gamma_best(ours, s)) < 1.04 * sgd_bound(s, n)
 
 
 def test_e_3_step_of_the_theorem_has_the_missing_t():

@@ -93,8 +93,8 @@ def test_theorem_4_1_rate_follows_from_the_lemma(net):
     c, factors = constants(net), np.array([110, 80_010, 5000, 200_000, 30])
     for T in (10, 10**4, 10**7, 10**11):
         for s in (Setting(T=T), Setting(2.0, 0.1, 5.0, 3.0, T)):
-            bound = explicit_bound(c, s, gamma_theorem(c, s)).total
-            terms = np.array(list(asdict(rate(c, s)).values()))
+            bound = explicit_bound(c, s, gamma_theorem(c, s), as_printed=True).total
+            terms = np.array(list(asdict(rate(c, s)).values()))[:5]
             assert bound <= factors @ terms * (1 + 1e-9)
 
 

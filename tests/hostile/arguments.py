@@ -96,7 +96,7 @@ CALLS: list[tuple[Any, dict[str, Any]]] = [
     (read_images, {"name": "digits", "folder": None}),
     (data_folder, {"folder": "/nowhere"}),
     (latest, {"folder": "/nowhere"}),
-    (Results.read, {"folders": "/nowhere"}),
+    (Results.read, {"run_folders": "/nowhere"}),
     (schedules.StepDecay, {"factor": 0.5, "period": 3}),
     (schedules.Milestones, {"factor": 0.5, "at": (3, 4)}),
     (schedules.Polynomial, {"power": 0.5, "offset": 1.0}),
@@ -114,7 +114,7 @@ def arguments(draw: Random, folder: Path) -> None:
     if call is nets.save:
         given["path"] = folder / "net.npz" if given["path"] == "net.npz" else given["path"]
     try:
-        call(**given) if call != Results.read else call(given["folders"])
+        call(**given) if call != Results.read else call(given["run_folders"])
     except Exception as error:
         changed = {name: value for name, value in given.items() if value is not fine[name]}
         error.add_note(f"{call.__qualname__} with {str(changed)[:300]}")

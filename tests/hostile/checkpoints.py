@@ -11,7 +11,7 @@ import torch
 
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
 from hostile.damage import SilentlyAcceptedError, edited, flipped
-from hostile.folders import DEEP
+from hostile.run_folders import DEEP
 from optim.test_state import make
 from optim.training import rows, train
 

@@ -31,12 +31,14 @@ from numpy.typing import NDArray
 from digrad import __version__
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, message
+from digrad.base.files import plain_bytes
 from digrad.base.own_code import OwnCode
 from digrad.networks import Network
 from digrad.networks.files import load, save
 from digrad.runs.columns import COLUMNS
 from digrad.runs.experiment import Experiment, load_experiment, to_table
 
+LARGEST_JOB = 1 << 40  # bytes: as large as a state may be
 # What NumPy and zipfile raise on bytes that are not what was written.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
 Records = NDArray[np.float64]
@@ -248,7 +250,7 @@ def _packed(job: JobFile) -> bytes:
 
 
 def _unpacked(path: Path) -> JobFile:
-    with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as data:
+    with np.load(BytesIO(plain_bytes(path, LARGEST_JOB)), allow_pickle=False) as data:
         state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
         answers = data.get("answers")
         made_by = json.loads(str(data["made_by"])) if "made_by" in data else {}

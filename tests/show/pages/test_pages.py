@@ -40,8 +40,13 @@ def test_a_page_says_everything_about_a_run(text: str) -> None:
     page = Reader(text)
     for words in (
         "1 network · 2 algorithms · 2 step sizes · 3 seeds · 12 trials · 100 steps",
+<<<<<<< HEAD
         "S-PP converges",
         "linear speedup",
+=======
+        "S-PP converges: every node is a common root",
+        "times SGD with all gradients",
+>>>>>>> theory
         "Constants",
         'topology = "directed-ring"',
         "1.2.3",
@@ -50,6 +55,9 @@ def test_a_page_says_everything_about_a_run(text: str) -> None:
     ):
         assert words in page.text
     assert page.classes("root") == 5 + 1  # nodes and the key
+    said = re.findall(r"([\d.]+) times SGD", page.text)
+    assert len(said) == 2  # the badge and the verdict
+    assert len(set(said)) == 1
 
 
 def test_it_needs_nothing_from_outside(text: str) -> None:

@@ -40,13 +40,8 @@ def test_a_page_says_everything_about_a_run(text: str) -> None:
     page = Reader(text)
     for words in (
         "1 network · 2 algorithms · 2 step sizes · 3 seeds · 12 trials · 100 steps",
-<<<<<<< HEAD
-        "S-PP converges",
-        "linear speedup",
-=======
         "S-PP converges: every node is a common root",
         "times SGD with all gradients",
->>>>>>> theory
         "Constants",
         'topology = "directed-ring"',
         "1.2.3",

@@ -157,6 +157,7 @@ def wrong(nodes, device, dtype):
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_and_one_that_fails(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     own = replace(SMALL, folders=(tmp_path,), networks=SMALL.networks[:1])
@@ -171,7 +172,13 @@ def test_a_job_that_kills_and_one_that_fails(tmp_path: Path) -> None:
     assert children(os.getpid()) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGTERM)),
+    ],
+)
 def test_the_parent_is_stopped(how: signal.Signals, tmp_path: Path, whole: Any) -> None:
     """Its workers end by themselves; what is stored is gone on from, to the same bytes."""
     out, file = tmp_path / "run", tmp_path / "long.toml"

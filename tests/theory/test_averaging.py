@@ -124,6 +124,7 @@ def test_hardly_any_effort_still_gives_brackets():
     assert sums.norms.low <= constants(net)["N1"].value <= sums.norms.high
 
 
+@pytest.mark.slow
 def test_thousands_of_nodes_take_a_moment():
     net = build("erdos-renyi", 2100, params={"p": "0.005"}, seed=1)
     c = constants(net)

@@ -161,7 +161,7 @@ def _certified(both: list[Any]) -> dict[str, Any]:
     rows = {
         "Q/(nπ²)": "speedup_ratio",
         "transient time": "transient_time",
-        "transient time, our theorem": "transient_certified",
+        "our transient time": "transient_certified",
     }
     found = [a.to_dict() for a in both]
     known = {name: key for name, key in rows.items() if key in found[0]}

@@ -199,6 +199,7 @@ def test_too_many_nodes_for_new_links() -> None:
         design(directed_ring(60_000))
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("s.csv").write_text("sender,receiver,latency\na,b,1\nb,c,2\nc,a,3\na,c,4\n")

@@ -223,6 +223,7 @@ def test_values_come_back_as_they_were() -> None:
 
 
 class TestRanks:
+    @pytest.mark.slow
     def test_another_number_of_ranks(self, tmp_path: Path) -> None:
         """Stored by two ranks, gone on with in one process and in uneven blocks."""
         pool = ranks.pool()

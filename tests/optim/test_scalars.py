@@ -78,6 +78,7 @@ def test_entries_every_so_many_steps() -> None:
     assert at[6]["bytes"] == opt.engine.sent.bytes
 
 
+@pytest.mark.slow
 def test_files_of_tensorboard(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     made = pool().run("optim.tasks:watched", 2, folder=str(tmp_path))

@@ -310,6 +310,7 @@ def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
         folder.piece("a", dict)
 
 
+@pytest.mark.slow
 def test_the_command_prints_slopes_and_writes_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from digrad.analysis import Analysis
 from digrad.analysis import analyze as analyze_network
-from digrad.base.checks import kind_of
+from digrad.base.checks import kind_of, whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own
 from digrad.networks import Digraph, Network, build
@@ -149,4 +149,5 @@ def compare(
     names = [what] if isinstance(what, str) else list(what)
     for name in names:
         kind_of(name, "what to compare", str, hint="pass names of topologies, or files")
+    n = whole(n, "n", least=1)  # or every topology would be left out
     return side_by_side(names, n, setting, **options)[0]

@@ -82,8 +82,8 @@ def _checked(workers: int | None, work: Plan) -> int:
     """Return how many processes to take at most."""
     if workers is None:
         return most_workers(work)
-    if workers < 1:
-        raise ParameterError(message(f"workers must be at least 1, got {workers}"))
+    if not isinstance(workers, int) or workers < 1:
+        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
     if workers > 1 and on_gpu(work.jobs[0]):
         what = f"{workers} workers cannot share one GPU: there jobs run side by side in one process"
         raise ParameterError(message(what, hint="leave the number of workers out"))

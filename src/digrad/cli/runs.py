@@ -18,6 +18,10 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Processes that share the work [default: as many as pay].", min=1),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask scheduler whose workers do it: tcp://HOST:8786."),
+]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
 ]
@@ -53,6 +57,7 @@ def run(
     device: Device = "cpu",
     resume: Resume = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint: Checkpoint = 5.0,
     trust: Trust = False,
 ) -> None:
@@ -67,8 +72,9 @@ def run(
     experiment = load_experiment(file)
     ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
-    with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
-        options = {"workers": workers, "checkpoint_seconds": checkpoint}
+    again = f"{_trusted(experiment)}{f' --cluster {cluster}' if cluster else ''}"
+    with interruptible(f"digrad run {file} --out {folder} --resume{again}"):
+        options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
     summary([folder])
 

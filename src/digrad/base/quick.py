@@ -1,20 +1,18 @@
 """SciPy without what it takes along in vain.
 
-On its first import SciPy copies every name of NumPy, and so imports NumPy's Fortran compiler and
-its test tools, which take longer than the sparse matrices that were asked for. While it copies,
-these names stand for nothing; afterwards NumPy imports them as ever, for whoever asks.
+On its first import SciPy copies every name of NumPy, and so imports NumPy's Fortran compiler, its
+test tools and more, which takes longer than the sparse matrices that were asked for. While it
+copies, these names stand for nothing; afterwards NumPy imports them as ever, for whoever asks.
 """
 
-import sys
-
-IN_VAIN = ("f2py", "testing")
+IN_VAIN = ("f2py", "testing", "ma", "polynomial")  # nothing in scipy.sparse asks for these
 
 
 def import_sparse() -> None:
     """Import ``scipy.sparse``; for the command line, where one thread runs and time counts."""
     import numpy as np
 
-    absent = [name for name in IN_VAIN if f"numpy.{name}" not in sys.modules]
+    absent = [name for name in IN_VAIN if name not in vars(np)]
     for name in absent:
         setattr(np, name, None)
     try:

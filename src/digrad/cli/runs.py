@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli.output import check_figure, show, warn
 from digrad.cli.trust import ask
 
@@ -67,6 +68,7 @@ def run(
 
     Example: digrad run experiment.toml --out runs/first
     """
+    import_sparse()
     from digrad.runs.experiment import load_experiment
 
     experiment = load_experiment(file)

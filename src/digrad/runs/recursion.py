@@ -187,10 +187,12 @@ class Recursion:
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        # No more views than it takes: on small problems each costs as much as a product.
         algorithm: Any = self.algorithm
-        for sample in samples[: self._local_steps]:
-            state = algorithm.local(state, self._mean_gradient(state, sample[None]), lr)
-        g = self._mean_gradient(state, samples[self._local_steps :])
+        local = self._local_steps
+        for k in range(local):
+            state = algorithm.local(state, self._mean_gradient(state, samples[k : k + 1]), lr)
+        g = self._mean_gradient(state, samples[local:] if local else samples)
         return self.algorithm.step(state, g, net, lr)
 
     @cached_property
@@ -229,9 +231,10 @@ class Recursion:
                     hint="gradient() returns one row per point, in the type of start()",
                 )
             )
-        for more in samples[1:]:
-            g = g + self._gradient(x, more, rows)
-        return g / len(samples) if len(samples) > 1 else g
+        count = samples.shape[0]
+        for k in range(1, count):
+            g = g + self._gradient(x, samples[k], rows)
+        return g / count if count > 1 else g
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
@@ -249,7 +252,7 @@ class Recursion:
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
-        for k in range(len(samples)):
+        for k in range(samples.shape[0]):
             state = self._step(net, state, samples[k], lrs[k])
         return state
 

@@ -181,7 +181,7 @@ def _largest(c: RateConstants) -> float:
         _, beta, good = _system(c, Setting(), h, 0)
         return good & (1 - beta - h / 2 * (1 + beta) ** 2 > 0)
 
-    halved = 2.0 ** -np.arange(1000)
+    halved = np.asarray(2.0 ** -np.arange(1000), dtype=np.float64)
     low = float(halved[np.argmax(allowed(halved))])
     high = 2 * low
     for _ in range(10):

@@ -202,6 +202,7 @@ def test_the_rules_can_be_broken(name: str, line: str, caught: bool) -> None:
 
 
 HEAVY = "torch", "matplotlib", "pandas"
+IN_VAIN = (*HEAVY, "networkx", "scipy.linalg", "scipy.sparse.linalg", "numpy.f2py")
 CALL = """
 import sys
 sys.argv = {argv!r}
@@ -235,3 +236,17 @@ def test_nothing_heavy_comes_in_vain(argv: list[str] | None, heavy: str, tmp_pat
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == f"heavy: {heavy}"
     assert argv is None or done.stdout
+
+
+def test_a_small_analysis_takes_little_along(tmp_path: Path) -> None:
+    """Modules are counted, not seconds: half of the time of a small command are imports."""
+    count = "lambda: print('modules:', len(sys.modules), file=sys.stderr)"
+    start = "import runpy; runpy.run_module('digrad', {}, '__main__')"
+    code = f"import atexit; atexit.register({count}); {start}"
+    script = CALL.format(argv=["digrad", "analyze", "directed-ring"], code=code, heavy=IN_VAIN)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    *_, taken, counted = done.stderr.splitlines()
+    assert taken == "heavy: "
+    assert int(counted.removeprefix("modules: ")) < 900

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli.output import check_figure, show, warn
 from digrad.cli.trust import ask
 
@@ -17,6 +18,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupte
 Workers = Annotated[
     int | None,
     typer.Option(help="Processes that share the work [default: as many as pay].", min=1),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask scheduler whose workers do it: tcp://HOST:8786."),
 ]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
@@ -53,6 +58,7 @@ def run(
     device: Device = "cpu",
     resume: Resume = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint: Checkpoint = 5.0,
     trust: Trust = False,
 ) -> None:
@@ -62,13 +68,15 @@ def run(
 
     Example: digrad run experiment.toml --out runs/first
     """
+    import_sparse()
     from digrad.runs.experiment import load_experiment
 
     experiment = load_experiment(file)
     ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
-    with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
-        options = {"workers": workers, "checkpoint_seconds": checkpoint}
+    again = f"{_trusted(experiment)}{f' --cluster {cluster}' if cluster else ''}"
+    with interruptible(f"digrad run {file} --out {folder} --resume{again}"):
+        options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
     summary([folder])
 

@@ -55,6 +55,7 @@ def simulate(
     out: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
+    cluster: Any = None,
     progress: bool | Progress = True,
     **keys: Any,
 ) -> Run:
@@ -87,6 +88,8 @@ def simulate(
         resume: go on with the run in ``out``.
         workers: processes that share the work; as many as pay by default, which is one for a
             short run. Results do not depend on it.
+        cluster: the machines of a cluster share it instead: the address of a Dask scheduler, a
+            client or a cluster of Dask's.
         progress: show it on a terminal, or a function that is told.
         keys: of the problem.
     """
@@ -125,13 +128,14 @@ def simulate(
     with _progress(progress, experiment) as report:
         if out is not None:
             options: dict[str, Any] = {"device": device, "resume": resume, "workers": workers}
-            run(experiment, out, **options, progress=report, given=given)
+            run(experiment, out, **options, cluster=cluster, progress=report, given=given)
             return Run.open(out, problem=made)
         if resume:
             what = "resume goes on with a run in a folder, but there is none"
             raise ParameterError(message(what, hint="pass out= as well"))
         work, store = plan(resolved(experiment), device, given=given), Memory()
-        do_jobs(Common(work, device, given, report or _silent, CHECKPOINT_SECONDS), store, workers)
+        common = Common(work, device, given, report or _silent, CHECKPOINT_SECONDS)
+        do_jobs(common, store, workers, cluster)
     done = [store.jobs[job.index] for job in work.jobs]
     return Run(work.experiment, nets, done, problem=work.problem, code=work.code)
 

@@ -9,8 +9,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import splu
 
 from digrad.base.checks import kind_of
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
@@ -149,6 +147,9 @@ def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
 
 
 def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse.linalg import splu
+
     n = W.shape[0]
     total = np.asarray(W.sum(axis=1))
     # Eliminating the rows leaves the graph Laplacian of W^T D^-1 W in the columns; it is
@@ -186,6 +187,8 @@ def _check_hubs(graph: Digraph) -> None:
 
 def _check_filling(system: csr_array) -> None:
     """Refuse a system whose factors may fill up: they stay within its band, once it is narrow."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     n = system.shape[0]
     order = reverse_cuthill_mckee(system.tocsr(), symmetric_mode=True)
     place = np.empty(n, dtype=np.int64)

@@ -14,6 +14,7 @@ from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.engines.simulator import is_sparse
 from digrad.networks import Network
@@ -307,6 +308,12 @@ def _parts(
     each = numbers * start.element_size() * (kept + 6)
     pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
     at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
+    if not start.is_cuda:
+        many = min(at_once, len(pairs))
+        size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
+        size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
+        hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
+        check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
     for k in range(0, len(pairs), at_once):
         part = pairs[k : k + at_once]
         yield Trials([seed for _, seed in part], [size for size, _ in part])

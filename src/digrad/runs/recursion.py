@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Mixer, StepsAtHome
+from digrad.algorithms.contract import Algorithm, Local, Mixer
 from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
@@ -187,15 +187,17 @@ class Recursion:
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
-        algorithm, home = cast(Any, self.algorithm), self._local_steps
-        for k in range(home):
-            state = algorithm.local(state, self._mean_gradient(state, samples, range(k, k + 1)), lr)
-        g = self._mean_gradient(state, samples, range(home, samples.shape[0]))
-        return algorithm.step(state, g, net, lr)
+        # No more views than it takes: on small problems each costs as much as a product.
+        algorithm: Any = self.algorithm
+        local = self._local_steps
+        for k in range(local):
+            state = algorithm.local(state, self._mean_gradient(state, samples[k : k + 1]), lr)
+        g = self._mean_gradient(state, samples[local:] if local else samples)
+        return self.algorithm.step(state, g, net, lr)
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
+        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
 
     @cached_property
     def _estimates(self) -> bool:
@@ -218,10 +220,9 @@ class Recursion:
 
         return take
 
-    def _mean_gradient(self, state: Any, samples: Tensor, which: range) -> Tensor:
-        # By number, as cutting and iterating tensors would take a fifth of a small step.
+    def _mean_gradient(self, state: Any, samples: Tensor) -> Tensor:
         x, rows = self.algorithm.point(state), self.engine.rows
-        g = self._gradient(x, samples[which.start], rows)
+        g = self._gradient(x, samples[0], rows)
         if g.shape != x.shape or g.dtype != x.dtype:
             raise ParameterError(
                 message(
@@ -230,9 +231,10 @@ class Recursion:
                     hint="gradient() returns one row per point, in the type of start()",
                 )
             )
-        for k in which[1:]:
+        count = samples.shape[0]
+        for k in range(1, count):
             g = g + self._gradient(x, samples[k], rows)
-        return g / len(which) if len(which) > 1 else g
+        return g / count if count > 1 else g
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
@@ -250,7 +252,7 @@ class Recursion:
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
-        for k in range(len(samples)):
+        for k in range(samples.shape[0]):
             state = self._step(net, state, samples[k], lrs[k])
         return state
 

@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
     "answers": {"base", "runs"},
-    "show": {"base", "networks", "theory", "analysis", "runs"},
+    "show": {"base", "networks", "theory", "analysis", "runs", "answers"},
     "front": {
         *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "answers"),
         "show",
@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "show", "studies"),
+        *("engines", "runs", "answers", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.

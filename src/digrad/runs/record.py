@@ -14,6 +14,8 @@ from digrad.runs.folder import JobFile
 from digrad.runs.planning import Job
 from digrad.runs.recursion import EAGER, Moment, Recursion
 
+KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
+
 
 @dataclass(frozen=True, eq=False)
 class Work:
@@ -83,7 +85,10 @@ class Record:
         return Record(moment, whole, steps, numbers, self.diverged_at)
 
     def file(self, job: Job, *, done: bool) -> JobFile:
-        """Return what is stored: of a job that is done, the records and the answers alone."""
+        """Return what is stored; of a job that is done, the state only if it is small."""
+        state = _arrays(self.whole.state)
+        if done and sum(array.nbytes for array in state.values()) > KEPT_BYTES:
+            state = {}
         return JobFile(
             job.labels,
             self.moment.t,
@@ -91,7 +96,7 @@ class Record:
             np.stack(self.numbers),
             np.array(self.steps),
             self.diverged_at,
-            {} if done else _arrays(self.whole.state),
+            state,
             job.gauge.answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,

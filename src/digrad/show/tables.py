@@ -19,7 +19,12 @@ from digrad.runs.columns import GROWING, METRICS
 from digrad.runs.results import Curve, Key, Results
 
 NAMES = ("run", "network", "algorithm")
-HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
+HEADS = {
+    "step_size": "γ",
+    "unfinished": "so far",
+    "by_mean": "steps (mean)",
+    "by_median": "steps (median)",
+}
 STEPS = ("by_mean", "by_median")
 ACROSS = 5  # metrics side by side
 
@@ -87,10 +92,15 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     ends: dict[Key, list[bool]] = {}
     for trial in trace.trials:
         ends.setdefault(trial.key, []).append(trial.diverged_at is not None)
-    return {
+    heads: dict[Key, dict[str, Cell]] = {
         key: {**key._asdict(), "seeds": len(fell), "diverged": sum(fell)}
         for key, fell in ends.items()
     }
+    if late := trace.unfinished:
+        for key, row in heads.items():
+            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
+            row["unfinished"] = there
+    return heads
 
 
 def _final(curve: Curve | None) -> Spread | None:
@@ -119,7 +129,9 @@ def _whole(step: float) -> float:
 
 def render(rows: Sequence[Row]) -> RenderableType:
     """Lay rows out for a terminal: many metrics make several tables, one below the other."""
-    heads = [name for name in _shown(rows) if name in (*Key._fields, "seeds", "diverged")]
+    heads = [
+        name for name in _shown(rows) if name in (*Key._fields, "seeds", "diverged", "unfinished")
+    ]
     values = [name for name in _shown(rows) if name not in heads]
     parts = [values[k : k + ACROSS] for k in range(0, len(values), ACROSS)] or [[]]
     tables = [_table(rows, [*heads, *part]) for part in parts]

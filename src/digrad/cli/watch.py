@@ -1,0 +1,88 @@
+"""Commands about run folders as they are now: watch, runs."""
+
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Annotated, Any
+
+import typer
+
+from digrad.cli.output import show, warn
+
+SECONDS = 2.0  # from one look to the next
+EVERY = 30.0  # seconds from one line to the next where there is no terminal
+
+
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where run folders are.")] = Path(
+        "runs"
+    ),
+) -> None:
+    """List run folders: finished, running, interrupted or damaged; size; best last value.
+
+    Example: digrad runs
+    """
+    from digrad.runs.states import states
+    from digrad.show.listing import list_states
+
+    found = states(folder)
+    if not found:
+        show(f"no run folders in {folder}; `digrad run` writes one")
+        return
+    show(list_states(found), width=160)
+    for run in found:
+        if run.state == "interrupted":
+            trust = " --trust" if run.experiment and run.experiment.own_names else ""
+            file = run.path / "experiment.toml"
+            show(f"go on with: digrad run {file} --out {run.path} --resume{trust}")
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    metric: Annotated[str, typer.Option(help="What to draw [default: the first].")] = "",
+) -> None:
+    """Watch a run under way: curves and time left, until it ends.
+
+    Example: digrad watch runs/first
+    """
+    from digrad.show.watching import Sight
+
+    sight = Sight.of(folder)
+    if metric and sight.results is not None:
+        sight.results.curves(metric)  # which says what there is
+    try:
+        _until_the_end(sight, metric)
+    except KeyboardInterrupt:  # the run goes on
+        raise typer.Exit(130) from None
+
+
+def _until_the_end(first: Any, metric: str, also: Any = lambda sight: None) -> None:
+    """Show a run until it ends: on a terminal in one place, elsewhere a line now and then."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from digrad.base.text import Harmless
+    from digrad.show.watching import as_text
+
+    console, due, sight = Console(highlight=False), monotonic(), first
+    if not console.is_terminal:
+        for sight in _looks(first, also):
+            if sight.under_way and monotonic() >= due:
+                warn(sight.line)
+                due = monotonic() + EVERY
+        show(as_text(sight, metric))
+        return
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for sight in _looks(first, also):
+            live.update(Harmless(as_text(sight, metric, console.width)), refresh=True)
+
+
+def _looks(sight: Any, also: Any) -> Any:
+    """Look again and again, until the run has ended."""
+    from digrad.show.watching import Sight
+
+    while sight.under_way:
+        yield sight
+        sleep(SECONDS)
+        sight = Sight.of(sight.run.path)
+        also(sight)
+    yield sight

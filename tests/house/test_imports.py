@@ -27,9 +27,11 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "networks", "algorithms"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
+    "answers": {"base", "runs"},
     "show": {"base", "networks", "theory", "analysis", "runs"},
     "front": {
-        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
+        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "answers"),
+        "show",
     },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
@@ -58,6 +60,7 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.runs.states": True,
     "digrad.front.networks": True,
     "digrad.runs.example": True,
+    "digrad.answers": True,
     "digrad.show": True,
     "digrad.cli.train": False,
     "digrad.cli": True,

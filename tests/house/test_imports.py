@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
     "answers": {"base", "runs"},
-    "show": {"base", "networks", "theory", "analysis", "runs"},
+    "show": {"base", "networks", "theory", "analysis", "runs", "answers"},
     "front": {
         *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "answers"),
         "show",

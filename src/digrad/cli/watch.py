@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from digrad.base.errors import ParameterError, message
 from digrad.cli.output import show, warn
 
 SECONDS = 2.0  # from one look to the next
@@ -39,20 +40,43 @@ def list_runs(
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
     metric: Annotated[str, typer.Option(help="What to draw [default: the first].")] = "",
+    page: Annotated[
+        bool, typer.Option("--page", help="Also serve a page that updates itself, to this machine.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="Of the page [default: a free one].", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Watch a run under way: curves and time left, until it ends.
 
-    Example: digrad watch runs/first
+    The page is served to this machine alone, at an address that nobody can guess.
+
+    Example: digrad watch runs/first --page
     """
     from digrad.show.watching import Sight
 
+    if port and not page:
+        raise ParameterError(message(f"--port {port} is of a page", hint="add --page"))
     sight = Sight.of(folder)
     if metric and sight.results is not None:
         sight.results.curves(metric)  # which says what there is
     try:
-        _until_the_end(sight, metric)
+        if page:
+            _with_page(sight, metric, port)
+        else:
+            _until_the_end(sight, metric)
     except KeyboardInterrupt:  # the run goes on
         raise typer.Exit(130) from None
+
+
+def _with_page(sight: Any, metric: str, port: int) -> None:
+    from digrad.show.pages.server import Server
+
+    with Server(sight, port=port) as server:
+        show(f"page: {server.address}")
+        _until_the_end(sight, metric, server.update)
+        if server.asked:  # somebody may be looking: the last state is to reach them
+            sleep(2 * SECONDS)
 
 
 def _until_the_end(first: Any, metric: str, also: Any = lambda sight: None) -> None:

@@ -91,7 +91,7 @@ def as_text(sight: Sight, metric: str = "", wide: int = 80) -> RenderableType:
         lines = [(curve.steps.astype(np.float64), curve.mean) for curve in curves]
         parts += [draw(lines, log=log, wide=wide - 4, high=8), _legend(curves)]
     if len(panels) > MOST_PANELS:
-        parts.append(Text(f"\nand {len(panels) - MOST_PANELS} more networks"))
+        parts.append(Text(f"\nand {len(panels) - MOST_PANELS} more networks: see --page"))
     return Group(*parts)
 
 

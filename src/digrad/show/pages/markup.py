@@ -100,7 +100,7 @@ def _table(table: Table, marked: Collection[Place]) -> str:
             for c, (column, text) in enumerate(zip(table.columns, row, strict=True))
         )
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    kind = "" if table.show_header else ' class="grid"'
+    kind = ' class="sortable"' if table.show_header else ' class="grid"'
     return f'<div class="scroll"><table{kind}>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 

@@ -1,5 +1,6 @@
 """Commands about run folders as they are now: watch, runs."""
 
+import sys
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Annotated, Any
@@ -74,6 +75,7 @@ def _with_page(sight: Any, metric: str, port: int) -> None:
 
     with Server(sight, port=port) as server:
         show(f"page: {server.address}")
+        sys.stdout.flush()  # whoever reads a pipe wants to open it now
         _until_the_end(sight, metric, server.update)
         if server.asked:  # somebody may be looking: the last state is to reach them
             sleep(2 * SECONDS)

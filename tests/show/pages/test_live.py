@@ -143,7 +143,6 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
 def test_watch_ends_with_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr(sys.modules["digrad.cli.watch"], "SECONDS", 0.05)
     held, go = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -154,9 +153,13 @@ def test_watch_ends_with_the_run(
     writer = threading.Thread(target=write)
     writer.start()
     held.wait(5)
-    threading.Timer(0.3, go.set).start()
+
+    def sleep(seconds: float) -> None:  # between two looks the run ends
+        go.set()
+        writer.join()
+
+    monkeypatch.setattr(sys.modules["digrad.cli.watch"], "sleep", sleep)
     assert call(monkeypatch, "watch", str(folder), "--page") == 0
-    writer.join()
     out, err = capsys.readouterr()
     assert out.startswith("page: http://127.0.0.1:")
     assert err.startswith("run: running, ")

@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "show", "studies"),
+        *("engines", "runs", "answers", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.

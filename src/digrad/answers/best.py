@@ -49,6 +49,12 @@ def best_steps(results: Results, by: Criterion | str) -> list[Best]:
     return [best_of(same, by) for same in grouped(found).values()]
 
 
+def only_best(results: Results, by: Criterion | str) -> Results:
+    """Keep the trials of each method's own best step size on each network; none that failed."""
+    wanted = {(b.run, b.network, b.algorithm, b.lr) for b in best_steps(results, by)}
+    return results.kept(lambda trial: tuple(trial.key) in wanted)
+
+
 def grouped(found: Mapping[Key, Outcomes]) -> dict[tuple[str, str, str], list[Outcomes]]:
     """Put the step sizes of each method on each network together."""
     groups: dict[tuple[str, str, str], list[Outcomes]] = {}

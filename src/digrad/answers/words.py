@@ -115,7 +115,9 @@ def _more(level: Sequence["Standing"]) -> str:
     known = [seeds for seeds in wanted if seeds is not None]
     if len(known) < len(wanted):
         return f"; not even {MOST_SEEDS:,} seeds would be likely to tell"
-    return f"; about {max(known)} more seeds would tell, if they differ as it looks" * bool(known)
+    return f"; about {max(known)} more {'seed' if max(known) == 1 else 'seeds'} would tell" * bool(
+        known
+    )
 
 
 def _list(names: Sequence[str]) -> str:

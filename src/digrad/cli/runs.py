@@ -9,6 +9,7 @@ import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.cli.output import check_figure, show, warn
+from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
@@ -70,7 +71,8 @@ def run(
     with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
         options = {"workers": workers, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
-    summary([folder])
+    summary(read([folder]))
+    _warn_unfinished([folder])
 
 
 def plot(
@@ -79,23 +81,38 @@ def plot(
         Path | None, typer.Option(help="PNG, SVG or PDF [default: DIR/METRIC.png].")
     ] = None,
     metric: Metric = "",
+    best: Best = "",
     x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    where: Where = None,
+    only: Only = None,
+    label: Label = None,
+    facet: Annotated[
+        str,
+        typer.Option(help="A panel for each: network, algorithm, step_size, run; or two of them."),
+    ] = "",
+    color_by: Annotated[
+        str, typer.Option(help="A colour for each: algorithm, network, step_size or run.")
+    ] = "",
+    width: Annotated[str, typer.Option(help="Of the figure, as in 3.4in, 8.6cm, 245pt.")] = "",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
 ) -> None:
     """Draw curves: mean and band over seeds, one panel per network.
 
-    Example: digrad plot runs/first --metric loss --out loss.pdf
+    Example: digrad plot runs/first --best loss --width 3.4in --out loss.pdf
     """
-    from digrad.runs.results import Results
+    from digrad.answers.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
+    from digrad.show.figures.widths import points
 
-    trace = Results.read(*folders)
-    metric = metric or default_metric(trace)
+    results = read(folders, where, only, label)
+    metric = metric or best.partition("@")[0] or default_metric(results)
     target = out or folders[0] / f"{metric}.png"
     check_figure(target)
-    figure = draw_curves(trace, metric, x=x, log=False if linear else None, title=title)
+    look: dict[str, Any] = {"x": x, "log": False if linear else None, "title": title}
+    look |= {"columns": facet, "color_by": color_by, "width": points(width) if width else None}
+    figure = draw_curves(only_best(results, best) if best else results, metric, **look)
     show(f"figure: {save_figure(figure, target)}")
     _warn_unfinished(folders)
 
@@ -104,13 +121,23 @@ def table(
     folders: Folders,
     target: Annotated[float | None, typer.Option(help="Also steps to reach this value.")] = None,
     metric: Metric = "",
+    best: Best = "",
+    where: Where = None,
+    only: Only = None,
+    label: Label = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown or latex.")] = "text",
     csv: Annotated[Path | None, typer.Option(help="Write the table as CSV too.")] = None,
 ) -> None:
-    """Print final values, and steps to reach a target.
+    """Print final values, steps to reach a target, and who won.
 
-    Example: digrad table runs/first --target 0.05
+    Example: digrad table runs/first --best loss
     """
-    summary(folders, metric, target, csv)
+    results = read(folders, where, only, label)
+    if best:
+        summary_of_best(results, best, form, csv)
+    else:
+        summary(results, metric, target, form, csv)
+    _warn_unfinished(folders)
 
 
 def default_metric(trace: Any) -> str:
@@ -130,26 +157,52 @@ def execute(experiment: Any, folder: Path, device: str, resume: bool, **options:
 
 
 def summary(
-    folders: list[Path],
+    results: Any,
     metric: str = "",
     target: float | None = None,
+    form: str = "text",
     csv: Path | None = None,
 ) -> None:
-    """Print tables of what runs reached."""
-    from digrad.runs.results import Results
-    from digrad.show.tables import final_values, render, steps_to, to_csv
+    """Print tables of what runs reached, and who won."""
+    from digrad.answers import judge
+    from digrad.show.tables import final_values, steps_to, to_csv
+    from digrad.show.verdicts import closing
 
-    trace = Results.read(*folders)
-    metric = metric or default_metric(trace)
-    rows = final_values(trace)
-    show(render(rows), width=160)
+    metric = metric or default_metric(results)
+    rows = final_values(results)
+    _print(rows, form)
     if target is not None:
         show(f"\nsteps until {metric} reaches {target:g}:")
-        rows = steps_to(trace, metric, target)
-        show(render(rows), width=160)
-    _warn_unfinished(folders)
+        rows = steps_to(results, metric, target)
+        _print(rows, form)
+    for line in closing(judge(results, metric)) if form == "text" else ():
+        show(f"\n{line}")
     if csv is not None:
         show(f"table: {to_csv(rows, csv)}")
+
+
+def summary_of_best(results: Any, by: str, form: str, csv: Path | None) -> None:
+    """Print each method at its own best step, and who won."""
+    from digrad.answers import judge
+    from digrad.show.tables import to_csv
+    from digrad.show.verdicts import closing, verdict_rows
+
+    verdict = judge(results, by)
+    rows = verdict_rows(verdict)
+    _print(rows, form)
+    for line in closing(verdict) if form == "text" else ():
+        show(f"\n{line}")
+    if csv is not None:
+        show(f"table: {to_csv(rows, csv)}")
+
+
+def _print(rows: Any, form: str) -> None:
+    from digrad.base.errors import lookup
+    from digrad.show.layout import FORMATS
+    from digrad.show.tables import columns, render
+
+    lookup(dict.fromkeys(("text", *FORMATS)), form, "format")
+    show(FORMATS[form](columns(rows)) if form in FORMATS else render(rows), width=160)
 
 
 def _warn_unfinished(folders: list[Path]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message
+from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
 from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
 from digrad.runs.folder import JobFile
@@ -153,7 +153,9 @@ class Results:
         Raises:
             ParameterError: if none has.
         """
-        column, groups = lookup(self.columns, metric, "metric"), dict[Key, list[int]]()
+        if metric not in self.columns:
+            lookup(dict.fromkeys(self.metrics), metric, "metric")
+        column, groups = self.columns[metric], dict[Key, list[int]]()
         for k, trial in enumerate(self.trials):
             groups.setdefault(trial.key, []).append(k)
         curves = [self._curve(group, column) for group in groups.values()]
@@ -175,23 +177,56 @@ class Results:
         return Curve(keys[0], seeds, diverged_at, steps, values)
 
     def select(self, **wanted: str | float | Iterable[str | float]) -> "Results":
-        """Keep the trials that have one value or another in fields of their key.
+        """Keep the trials that have one value or another in fields of their key, or as seed.
 
-        As in ``trace.select(network="ring", step_size=[0.1, 0.05])``.
+        As in ``results.select(network="ring", step_size=[0.1, 0.05])``.
         """
         keep = np.ones(len(self.trials), dtype=bool)
         for part, choice in wanted.items():
-            lookup(dict.fromkeys(Key._fields), part, "field")
-            have = [str(getattr(trial.key, part)) for trial in self.trials]
+            lookup(dict.fromkeys((*Key._fields, "seed")), part, "field")
+            have = [
+                str(trial.seed if part == "seed" else getattr(trial.key, part))
+                for trial in self.trials
+            ]
             several = [choice] if isinstance(choice, str | float | int) else choice
-            names = [str(float(x) if part == "step_size" else x) for x in several]
+            names = [_written(value, part) for value in several]
             for name in names:
                 lookup(dict.fromkeys(have), name, part.replace("_", " "))
             keep &= np.array([name in names for name in have])
+        if not keep.any():
+            said = ", ".join(f"{part}={shown(choice)}" for part, choice in wanted.items())
+            hint = "ask for fewer things at once"
+            raise ParameterError(message(f"no trial has all of {said}", hint=hint))
+        return self._some(keep)
+
+    def kept(self, wanted: Callable[[Trial], bool]) -> "Results":
+        """Keep the trials that a function wants.
+
+        Raises:
+            ParameterError: if it wants none.
+        """
+        keep = np.array([wanted(trial) for trial in self.trials], dtype=bool)
+        if not keep.any():
+            what = "every trial diverged, or none came to the target"
+            raise ParameterError(message(what, hint="try smaller step sizes, or another target"))
+        return self._some(keep)
+
+    def _some(self, keep: NDArray[np.bool_]) -> "Results":
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
         return Results(trials, place[self.trial[rows]], self.step[rows], columns, self.planned)
+
+
+def _written(value: str | float, part: str) -> str:
+    """Return how a value of a field is written."""
+    if part != "step_size":
+        return str(value)
+    try:
+        return str(float(value))
+    except ValueError:
+        what = f"a step size is a number, got {shown(value)}"
+        raise ParameterError(message(what, hint="as in lr=0.1")) from None
 
 
 def _folder(folder: str | Path) -> Path:

@@ -243,7 +243,7 @@ function shownTicks(tickvals) {
 }
 
 function legendSize(entries, room, width) {
-  const entry = 6.8 * Math.max(...entries.map((text) => written(text).length)) + 4; // px of its words
+  const entry = 7.6 * Math.max(...entries.map((text) => written(text).length)) + 6; // px of its words
   const across = Math.max(1, Math.floor(room / (entry + 46)));
   const lines = Math.ceil(entries.length / across);
   const even = Math.ceil(entries.length / lines); // 3 and 3, not 5 and 1

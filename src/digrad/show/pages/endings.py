@@ -15,7 +15,7 @@ from digrad.show.tables import Row, Spread, final_values, one_table
 def endings(trace: Results) -> str:
     """Return the table, the best values bold, and a line for each curve with diverged trials."""
     rows = final_values(trace)
-    laid_out = one_table(rows)
+    laid_out = one_table(lean(rows))
     heads = [str(column.header) for column in laid_out.columns]
     best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(rows)}
     body = to_html(laid_out, best)
@@ -24,6 +24,12 @@ def endings(trace: Results) -> str:
         body += f'<p class="note">{told}</p>'
     fell = "".join(f"<li>{escape(line)}</li>" for line in divergences(trace))
     return body + (f'<h4>Diverged</h4><ul class="fell">{fell}</ul>' if fell else "")
+
+
+def lean(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the network where there is but one: a phone has little room."""
+    one = len({row["network"] for row in rows}) == 1
+    return [{k: v for k, v in row.items() if k != "network" or not one} for row in rows]
 
 
 def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:

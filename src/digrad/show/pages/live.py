@@ -5,6 +5,7 @@ from typing import Any
 
 from digrad.show.pages.answer import curves
 from digrad.show.pages.curves import plot_data
+from digrad.show.pages.endings import lean
 from digrad.show.pages.markup import to_html
 from digrad.show.pages.page import Page, Section
 from digrad.show.tables import final_values, one_table
@@ -33,7 +34,7 @@ def live_state(sight: Sight) -> dict[str, Any]:
     said: dict[str, Any] = {"line": sight.line, "share": share, "more": sight.under_way}
     if sight.results is None or not sight.results.metrics:
         return said | {"plot": None, "rows": '<p class="note">nothing recorded yet</p>'}
-    rows = to_html(one_table(final_values(sight.results)))
+    rows = to_html(one_table(lean(final_values(sight.results))))
     return said | {"plot": plot_data(sight.results, _leaders(sight)), "rows": rows}
 
 

@@ -7,6 +7,7 @@ from html import escape
 from math import isfinite
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -41,32 +42,21 @@ class Source:
 
 
 def run_page(
-    folders: Sequence[str | Path],
-    *,
-    title: str = "",
-    again: str = "",
-    pictures: Sequence[Path] = (),
+    folders: Sequence[str | Path], *, trace: Results | None = None, **options: Any
 ) -> Page:
-    """Return the page of one or several run folders: curves, table, networks, how to repeat it.
+    """Return the page of one or several run folders: who won, curves, networks, how to repeat it.
 
     Args:
         folders: run folders, as for ``Results.read``.
-        title: what the page is called; the names of the runs by default.
-        again: the command that repeats it, where that is not ``digrad run``.
-        pictures: PNG files to show beside those in the folders.
+        trace: what they recorded, if only some of it is to be shown, or under other names.
+        options: as for ``results_page``.
 
     Raises:
         DigradError: if a folder cannot be read. A network that cannot be rebuilt is left out
             with a word why.
     """
-    trace = Results.read(*folders)
-    return results_page(
-        trace,
-        [_open(Path(folder)) for folder in folders],
-        title=title,
-        again=again,
-        pictures=pictures,
-    )
+    found = Results.read(*folders) if trace is None else trace
+    return results_page(found, [_open(Path(folder)) for folder in folders], **options)
 
 
 def results_page(

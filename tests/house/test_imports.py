@@ -56,6 +56,8 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.runs.launches": True,
     "digrad.runs.lock": True,
     "digrad.runs.folder": True,
+    "digrad.runs.progress": True,
+    "digrad.runs.states": True,
     "digrad.front.networks": True,
     "digrad.runs.example": True,
     "digrad.answers": True,

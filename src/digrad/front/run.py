@@ -62,7 +62,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What was recorded, as NumPy columns."""
-        return Results.of(self.experiment.name, self._jobs)
+        return Results.of(self.experiment.name, self._jobs, self.experiment.steps)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -16,8 +16,18 @@ from digrad.runs.results import Curve, Key, Results
 from digrad.show.layout import Columns, Fitted, write_csv
 
 WORDS = ("run", "network", "algorithm", "behind", "verdict", "note")
-FIRST = (*Key._fields, "seeds", "diverged")  # repeated where a table is cut for its width
-HEADS = {"step_size": "γ", "by_mean": "steps (mean curve)", "by_median": "steps (median seed)"}
+FIRST = (
+    *Key._fields,
+    "seeds",
+    "diverged",
+    "unfinished",
+)  # repeated where a table is cut for its width
+HEADS = {
+    "step_size": "γ",
+    "unfinished": "so far",
+    "by_mean": "steps (mean curve)",
+    "by_median": "steps (median seed)",
+}
 STEPS = ("by_mean", "by_median")
 
 
@@ -84,10 +94,15 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     ends: dict[Key, list[bool]] = {}
     for trial in trace.trials:
         ends.setdefault(trial.key, []).append(trial.diverged_at is not None)
-    return {
+    heads: dict[Key, dict[str, Cell]] = {
         key: {**key._asdict(), "seeds": len(fell), "diverged": sum(fell)}
         for key, fell in ends.items()
     }
+    if late := trace.unfinished:
+        for key, row in heads.items():
+            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
+            row["unfinished"] = there
+    return heads
 
 
 def _final(curve: Curve | None) -> Spread | None:

@@ -27,14 +27,16 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "networks", "algorithms"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
-    "show": {"base", "networks", "theory", "analysis", "runs"},
+    "answers": {"base", "runs"},
+    "show": {"base", "networks", "theory", "analysis", "runs", "answers"},
     "front": {
-        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
+        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "answers"),
+        "show",
     },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "show", "studies"),
+        *("engines", "runs", "answers", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
@@ -54,8 +56,11 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.runs.launches": True,
     "digrad.runs.lock": True,
     "digrad.runs.folder": True,
+    "digrad.runs.progress": True,
+    "digrad.runs.states": True,
     "digrad.front.networks": True,
     "digrad.runs.example": True,
+    "digrad.answers": True,
     "digrad.show": True,
     "digrad.cli.train": False,
     "digrad.cli": True,

@@ -14,6 +14,7 @@ from digrad.runs.local_workers import LocalCrew, most_workers
 from digrad.runs.lock import locked
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Given, Job, Plan, plan, resolved
+from digrad.runs.progress import telling
 from digrad.runs.team import Common, NotSentError, log, share_out
 
 WORTH_SECONDS = 15.0  # of work left, for several processes to pay for their start
@@ -58,11 +59,12 @@ def run(
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
         folder.check(asked, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
-        common = Common(work, device, given, progress or _silent, checkpoint_seconds)
-        if execution is None:
-            do_jobs(common, folder, workers, cluster)
-        else:
-            carry_out(work, folder, execution, common.progress, checkpoint_seconds)
+        with telling(folder.path, stored, progress or _silent) as tell:
+            common = Common(work, device, given, tell, checkpoint_seconds)
+            if execution is None:
+                do_jobs(common, folder, workers, cluster)
+            else:
+                carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
 

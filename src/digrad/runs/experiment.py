@@ -11,6 +11,7 @@ from digrad.base.errors import DigradError, FileFormatError, lookup, message, sh
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.own_code import is_own
 from digrad.networks import Network, build
+from digrad.runs.edits import apply_edits
 
 
 class ExperimentError(DigradError, ValueError):
@@ -106,6 +107,9 @@ class Experiment:
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
+    # How many step sizes and seeds it had each time before it was extended: what was added runs
+    # in tensors of its own, as sums in a tensor of another size round differently.
+    grown_from: tuple[tuple[int, ...], ...] = ()
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -121,6 +125,12 @@ class Experiment:
                 and len(set(self.seeds)) == len(self.seeds),
                 "one or more different ones in 0 .. 2^63 - 1",
                 self.seeds,
+            ),
+            (
+                "grown_from",
+                all(len(was) == 2 and min(was) >= 1 for was in self.grown_from),
+                "pairs of how many step sizes and seeds there were",
+                self.grown_from,
             ),
             ("networks", bool(self.networks), "one or more", 0),
             ("algorithms", bool(self.algorithms), "one or more", 0),
@@ -173,8 +183,13 @@ class Experiment:
         return self.metrics_every or max(1, self.steps // 100)
 
 
-def load_experiment(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file."""
+def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file.
+
+    Args:
+        path: the file.
+        edits: changes to it, such as ``"problem.batch=16"``.
+    """
     file = Path(path)
     try:
         table = toml_of(plain_bytes(file))
@@ -187,6 +202,7 @@ def load_experiment(path: str | Path) -> Experiment:
         what = str(what).removeprefix("not a TOML file: ")
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
+        apply_edits(table, edits)
         # The copies that a run folder keeps of the user's own files are in its folder "code".
         return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
     except DigradError as error:
@@ -203,6 +219,8 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
     del plain["folders"]
+    if not plain["grown_from"]:  # as experiments were written before they could grow
+        del plain["grown_from"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

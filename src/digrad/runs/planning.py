@@ -300,23 +300,38 @@ def _parts(
 
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
-    pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
     start, numbers = problem.start(), problem.nodes * problem.dim
     kept = costs(method).memory
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
-    at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
-    if not start.is_cuda:
-        many = min(at_once, len(pairs))
-        size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
-        size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
-        hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
-        check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
-    for k in range(0, len(pairs), at_once):
-        part = pairs[k : k + at_once]
-        yield Trials([seed for _, seed in part], [size for size, _ in part])
+    for pairs in _grown(experiment, spec):
+        pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
+        at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
+        if not start.is_cuda:
+            _check_fits(spec, problem, min(at_once, len(pairs)), each)
+        for k in range(0, len(pairs), at_once):
+            part = pairs[k : k + at_once]
+            yield Trials([seed for _, seed in part], [size for size, _ in part])
+
+
+def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> None:
+    size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
+    size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
+    hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
+    check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
+
+
+def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[float, int]]]:
+    """Return step sizes with seeds: what was there first, then what was added each time."""
+    sizes, seeds = spec.step_sizes or experiment.step_sizes, experiment.seeds
+    done = set[tuple[float, int]]()
+    for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
+        first = sizes if spec.step_sizes else sizes[:many]
+        pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
+        done.update(pairs)
+        if pairs:
+            yield pairs
 
 
 def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:

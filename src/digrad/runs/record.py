@@ -7,12 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.algorithms.contract import Local
+from digrad.algorithms.contract import StepsAtHome
 from digrad.runs.columns import VALUES
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.folder import JobFile
 from digrad.runs.planning import Job
 from digrad.runs.recursion import EAGER, Moment, Recursion
+
+KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,10 @@ class Record:
         return Record(moment, whole, steps, numbers, self.diverged_at)
 
     def file(self, job: Job, *, done: bool) -> JobFile:
-        """Return what is stored: of a job that is done, the records and the answers alone."""
+        """Return what is stored; of a job that is done, the state only if it is small."""
+        state = _arrays(self.whole.state)
+        if done and sum(array.nbytes for array in state.values()) > KEPT_BYTES:
+            state = {}
         return JobFile(
             job.labels,
             self.moment.t,
@@ -91,10 +96,10 @@ class Record:
             np.stack(self.numbers),
             np.array(self.steps),
             self.diverged_at,
-            {} if done else _arrays(self.whole.state),
+            state,
             job.gauge.answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
-            job.method.local_steps + 1 if isinstance(job.method, Local) else 1,
+            job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
         )
 
 

@@ -26,6 +26,7 @@ from digrad.base.errors import ParameterError, message
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
+
 Form = Literal["atc", "cta"]
 Verb = Literal["pull", "push"]
 Scale = float | Tensor  # a number, or one for each trial
@@ -96,7 +97,7 @@ class Needs(Flag):
     ONE_TREE = auto()  # the same tree both ways: C = Rᵀ
 
 
-class Traffic(NamedTuple):
+class MessageCounts(NamedTuple):
     """What one step sends over every link, self-loops not counted."""
 
     pull_vectors: int = 0
@@ -169,7 +170,7 @@ class Algorithm(Method[S]):
 
     @property
     def samples(self) -> int:
-        """How many independent minibatches a step takes: averaged, or one by one (``Local``)."""
+        """How many independent minibatches a step takes (one by one: ``StepsAtHome``)."""
         return 1
 
 
@@ -190,7 +191,7 @@ class Early(Protocol[S_contra]):
 
 
 @runtime_checkable
-class Local(Protocol[S]):
+class StepsAtHome(Protocol[S]):
     """An algorithm that takes steps at home between two exchanges; a step is a whole round."""
 
     @property
@@ -207,7 +208,7 @@ def at_home(
     algorithm: Algorithm[S], s: S, gradient: Callable[[int, Tensor], Tensor], lr: Scale
 ) -> S:
     """Take the steps of a round that send nothing; ``gradient`` is told their number and place."""
-    if isinstance(algorithm, Local):
+    if isinstance(algorithm, StepsAtHome):
         for k in range(algorithm.local_steps):
             s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
     return s

@@ -45,7 +45,7 @@ from digrad.optim import state as stored
 from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.layout import Layout, Parameters, lay_out
-from digrad.optim.rows import Rows, Setting
+from digrad.optim.rows import GroupOptions, Rows
 from digrad.optim.scalars import Watch, Writer
 from digrad.theory.eigenvectors import perron
 
@@ -220,7 +220,7 @@ class Decentralized(torch.optim.Optimizer):
         self._cut_off = True
         seconds = self.rows.step(
             [
-                Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
+                GroupOptions(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
                 for g in self.param_groups
             ],
             scale=1.0 if scale is None else 1 / float(scale),

@@ -16,9 +16,10 @@ from digrad.algorithms.contract import Needs
 from digrad.algorithms.robust import APPG, RFast
 from digrad.algorithms.robust_push_sum import RASGP, AsySPA
 from digrad.clocks import Clock
+from digrad.clocks.calendar import Calendar, Wakes
 from digrad.clocks.links import Links
-from digrad.clocks.schedule import Schedule, Wakes
-from digrad.engines.events import Events, Flight, Steps
+from digrad.engines.events import Events
+from digrad.engines.flights import Flight, Gradient, Steps, Who
 from digrad.networks import Network, build
 
 A = torch.tensor([[1, 2], [2, 1], [3, 1], [1, 4]], dtype=torch.float64)
@@ -40,13 +41,17 @@ def links_of(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Link
 
 
 def engine(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Events:
-    schedule = Schedule(clock, links_of(method, net, clock))
-    return Events(method, net, schedule, dtype=torch.float64)
+    calendar = Calendar(clock, links_of(method, net, clock))
+    return Events(method, net, calendar, dtype=torch.float64)
 
 
-def gradients(n: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def gradients(n: int) -> Gradient:
     a, b = A.repeat(-(-n // 4), 1), B.repeat(-(-n // 4), 1)
-    return lambda x, nodes, _: a[nodes] * (x - b[nodes])
+
+    def at(x: Tensor, who: Who) -> Tensor:
+        return a[who.nodes] * (x - b[who.nodes])
+
+    return at
 
 
 def begun(events: Events, trials: int = 1) -> Flight:
@@ -60,8 +65,8 @@ def steps(*lrs: float, schedule: Callable[[int], float] = lambda t: 1.0) -> Step
 
 def first(events: Events, count: int) -> Wakes:
     """The first wakes, as one round."""
-    wakes = events.schedule.rounds(0, -(-count // events.n))
-    degree = np.diff(events.schedule.links.first_out)[wakes.node[:count]].sum()
+    wakes = events.calendar.rounds(0, -(-count // events.n))
+    degree = np.diff(events.calendar.links.first_out)[wakes.node[:count]].sum()
     return Wakes(*(part[:count] for part in wakes[:3]), wakes.reads[:degree])
 
 
@@ -280,7 +285,7 @@ def test_two_trees_suffice() -> None:
 
 def test_waves_hold_several_wakes() -> None:
     events = engine(RFast(), build("exponential", 20), Clock())
-    wakes = events.schedule.rounds(0, 1)
+    wakes = events.calendar.rounds(0, 1)
     waves = events._dispatcher.waves(wakes)
     assert sum(len(wave.nodes) for wave in waves) == 20
     assert len(waves) < 10

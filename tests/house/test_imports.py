@@ -27,10 +27,11 @@ ROOMS: dict[str, set[str]] = {
     "clocks": {"base", "networks"},
     "engines": {"base", "networks", "algorithms", "clocks"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
-    "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
+    "runs": {"base", "networks", "theory", "problems", "algorithms", "clocks", "engines", "optim"},
     "show": {"base", "networks", "theory", "analysis", "runs"},
     "front": {
-        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
+        *("base", "networks", "theory", "analysis", "problems", "algorithms", "clocks", "runs"),
+        "show",
     },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {

@@ -59,7 +59,7 @@ class Inbox(Protocol):
 class Asynchronous(Method[S], Generic[S, P]):
     """A method that waits for nobody: ``init``, ``parcel``, ``give``, ``take``.
 
-    All are pure: the state given is left as it is. The schedule of a run knows who acts when
+    All are pure: the state given is left as it is. The calendar of a run knows who acts when
     and which message arrives when, and never depends on the iterates.
     """
 

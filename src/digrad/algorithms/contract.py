@@ -95,6 +95,7 @@ class Needs(Flag):
     ABOVE_MINUS_THIRD = auto()  # every eigenvalue of R
     TREES = auto()  # zero-one weights on two spanning trees with a common root
     ONE_TREE = auto()  # the same tree both ways: C = Rᵀ
+    TWO_WAY = auto()  # every link of R has its way back
 
 
 class MessageCounts(NamedTuple):

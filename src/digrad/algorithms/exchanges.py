@@ -82,6 +82,5 @@ class _Tagged:
         tags = [self.gradient, *self._tags]
         if not sent.requires_grad:
             return [False] * len(tags)
-        options = {"retain_graph": True, "allow_unused": True}
-        found = torch.autograd.grad(sent.sum(), tags, **options)  # type: ignore[arg-type]
+        found = torch.autograd.grad(sent.sum(), tags, retain_graph=True, allow_unused=True)
         return [g is not None for g in found]

@@ -1,7 +1,7 @@
 """Virtual time: how long gradients and messages take, and who acts when.
 
-No tensors here: a schedule never depends on the iterates. Read ``clock`` first, the model; then
-``schedule``, who wakes when and reads which message, and ``waiting``, when steps end that wait.
+No tensors here: a calendar never depends on the iterates. Read ``clock`` first, the model; then
+``calendar``, who wakes when and reads which message, and ``waiting``, when steps end that wait.
 """
 
 from digrad.clocks.clock import Clock

@@ -4,7 +4,7 @@
     message m of link j -> i latency + bytes/bandwidth + jitter · Exp(1), or it is lost
 
 Every draw is a function of (seed, purpose, node or link, number). So all methods meet the same
-times, a run can be repeated and resumed, and a schedule is known before any gradient.
+times, a run can be repeated and resumed, and a calendar is known before any gradient.
 """
 
 from collections.abc import Callable, Sequence
@@ -184,8 +184,8 @@ def make(
     spread: float = 0.5,
     tail: float = 1.5,
     straggler: float = 1.0,
-    stragglers: int | Sequence[int] = 0,
-    trace: str | Path | Sequence[Sequence[float]] = "",
+    stragglers: tuple[int, ...] = (0,),
+    trace: Any = "",
     latency: float = 0.1,
     bandwidth: float = 0.0,
     jitter: float = 0.0,
@@ -221,7 +221,7 @@ def make(
         seed: which times are drawn.
         folders: where a trace is sought first.
     """
-    slow = (stragglers,) if isinstance(stragglers, int) else tuple(stragglers)
+    slow = tuple(stragglers) if isinstance(stragglers, list | tuple) else (stragglers,)
     given = {key: value for key, value in locals().items() if key in _KEYS}
     return Clock(**given | {"stragglers": slow, "trace": read_trace(trace, folders)})
 

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from digrad.base.errors import ParameterError, message
 from digrad.clocks.clock import Clock
 from digrad.clocks.draws import Floats, Integers
 from digrad.networks.network import Network
@@ -58,19 +57,3 @@ class Links:
     def outward(self) -> tuple[range, ...]:
         """The links that start at each node."""
         return tuple(range(a, b) for a, b in pairwise(self.first_out.tolist()))
-
-
-def neighbours(net: Network) -> Links:
-    """Return the links of an undirected network, over which pairs meet.
-
-    Raises:
-        ParameterError: if a link has no way back.
-    """
-    edges = net.pull_graph.edges
-    codes, back = edges @ [net.n, 1], edges[:, ::-1] @ [net.n, 1]
-    alone = np.setdiff1d(codes, back)
-    if len(alone):
-        j, i = (net.name(int(k)) for k in divmod(int(alone[0]), net.n))
-        what = f"the link {j} -> {i} has no way back, and a pair averages both ways"
-        raise ParameterError(message(what, hint="use r-fast, which takes one-way links"))
-    return Links(net.n, edges[np.argsort(codes)], np.zeros(len(edges)))

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from digrad.clocks.calendar import Wakes
 from digrad.clocks.draws import Integers
 from digrad.clocks.links import Links
-from digrad.clocks.schedule import Wakes
 
 NOWHERE = 0  # the slot of parcels that nobody reads
 

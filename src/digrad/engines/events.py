@@ -1,10 +1,10 @@
-"""The engine of methods that wait for nobody: a schedule replayed on tensors, wave by wave.
+"""The engine of methods that wait for nobody: a calendar replayed on tensors, wave by wave.
 
-All trials share the schedule. Variables are kept with the node first, (nodes, trials, dim), so
+All trials share the calendar. Variables are kept with the node first, (nodes, trials, dim), so
 that the rows of a wave are whole blocks of memory; methods see them as (trials, rows, dim).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,24 +14,14 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous
+from digrad.clocks.calendar import Calendar, Wakes
 from digrad.clocks.links import Links
-from digrad.clocks.schedule import Schedule, Wakes
-from digrad.clocks.waves import Dispatcher, Waiting, Wave
+from digrad.clocks.waves import Dispatcher, Wave
+from digrad.engines.flights import Flight, Gradient, Steps, Who, by_node, laid_out
 from digrad.networks.network import Network
 
 DENSE = 1 << 14  # entries of a wave's weights up to which a dense product is the faster one
-STRETCH = 4096  # wakes whose schedule is made at once, at least
-
-Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]  # points, nodes, which gradient of each
-
-
-@dataclass(eq=False)
-class Flight:
-    """Where a run is: variables of nodes and parcels by name, and what is on its way."""
-
-    state: Any
-    parcels: dict[str, Tensor]  # (slots, trials, dim)
-    waiting: Waiting
+STRETCH = 4096  # wakes whose calendar is made at once, at least
 
 
 class Events:
@@ -40,7 +30,7 @@ class Events:
     Args:
         method: what nodes do.
         net: the weights with which what arrives is mixed.
-        schedule: who wakes when; over the links that the method uses.
+        calendar: who wakes when; over the links that the method uses.
         device: where the nodes live.
         dtype: of the variables.
     """
@@ -49,51 +39,53 @@ class Events:
         self,
         method: Asynchronous[Any, Any],
         net: Network,
-        schedule: Schedule,
+        calendar: Calendar,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.method, self.schedule = method, schedule
+        self.method, self.calendar = method, calendar
         self.n, self._place = net.n, torch.device(device)
         self.rows, self.nodes = slice(0, net.n), torch.arange(net.n, device=device)
         self._dtype, numbers = dtype, np.float64 if dtype == torch.float64 else np.float32
         self._weights = {
-            verb: link_weights(W, schedule.links).astype(numbers)
+            verb: link_weights(W, calendar.links).astype(numbers)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
         own = (torch.as_tensor(W.diagonal()).to(device, dtype) for W in (net.R, net.C))
         self._own, self._kept = (diagonal[:, None] for diagonal in own)
-        self._dispatcher = Dispatcher(schedule.links, every=bool(method.adds))
+        self._dispatcher = Dispatcher(calendar.links, every=bool(method.adds))
+        self.state_fields = type(method.init(torch.zeros(1, 1, 1)))
 
     def start(self, x: Tensor) -> Flight:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
-        parcels = _by_node(self.method.parcel(state))
+        parcels = by_node(self.method.parcel(state))
         nowhere = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in parcels.items()}
-        return Flight(_laid_out(state), nowhere, self._dispatcher.start())
+        return Flight(laid_out(state), nowhere, self._dispatcher.start())
 
     def advance(
-        self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: "Steps"
+        self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: Steps
     ) -> Flight:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
+        assert flight.waiting is not None
         self._dispatcher.restore(flight.waiting)
         ahead = max(1, STRETCH // self.n)
         for first in range(start, stop, ahead):
             last = min(stop, first + ahead)
-            wakes = self.schedule.rounds(first, last)
-            for one in _rounds(wakes, self.n, self.schedule.links):
+            wakes = self.calendar.rounds(first, last)
+            for one in _rounds(wakes, self.n, self.calendar.links):
                 self._round(flight, one, gradient, steps)
         flight.waiting = self._dispatcher.waiting()
         return flight
 
-    def _round(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: "Steps") -> None:
+    def _round(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: Steps) -> None:
         waves = self._dispatcher.waves(wakes)
         _make_room(flight.parcels, self._dispatcher.slots)
         for inbox in self._inboxes(waves, wakes, flight.parcels, steps):
             own = {k: v.index_select(0, inbox.nodes) for k, v in flight.state._asdict().items()}
             s = type(flight.state)(**{k: v.transpose(0, 1) for k, v in own.items()})
-            g = gradient(self.method.point(s), inbox.nodes, inbox.numbers)
+            g = gradient(self.method.point(s), inbox.who)
             s, parcel = self.method.give(s, g, inbox, inbox.lr)
             s = self.method.take(s, inbox)
             for name, rows in s._asdict().items():
@@ -102,7 +94,7 @@ class Events:
                 flight.parcels[name].index_copy_(0, inbox.slots, rows.transpose(0, 1))
 
     def _inboxes(
-        self, waves: Sequence[Wave], wakes: Wakes, parcels: dict[str, Tensor], steps: "Steps"
+        self, waves: Sequence[Wave], wakes: Wakes, parcels: dict[str, Tensor], steps: Steps
     ) -> Iterator["WaveInbox"]:
         """Put all numbers of a round on the device at once, and cut them up."""
         numbers = [wakes.number[wave.wakes] for wave in waves]
@@ -116,13 +108,15 @@ class Events:
         parts = _cut(whole, np.int64, self._place), _cut(real, np.float64, self._place)
         for k in range(len(waves)):
             integers, reals = parts[0][8 * k : 8 * k + 8], parts[1][4 * k : 4 * k + 4]
-            yield WaveInbox(self, parcels, steps, integers, reals)
+            pairs = list(zip(waves[k].nodes, numbers[k].tolist(), strict=True))
+            yield WaveInbox(self, parcels, steps, integers, reals, pairs)
 
     def on_the_way(self, flight: Flight) -> dict[str, Tensor]:
         """Return Σ C[i, j] times what was sent over j -> i and not read, (trials, dim) by field."""
+        assert flight.waiting is not None
         found = {}
         weights = torch.as_tensor(self._weights["push"]).to(self._place, self._dtype)
-        links = self.schedule.links
+        links = self.calendar.links
         for name in (*self.method.sums, *self.method.adds):
             rows = flight.parcels[name]
             if name in self.method.sums:
@@ -150,39 +144,6 @@ class Standing:
     kept: Tensor
 
 
-class Steps:
-    """The step sizes of all trials: base times a factor for each number.
-
-    Args:
-        base: of each trial, (trials,).
-        schedule: from the number, counted from 0, to a factor.
-    """
-
-    def __init__(self, base: Tensor, schedule: Callable[[int], float]) -> None:
-        self.base, self._schedule = base[:, None, None], schedule
-        self._factors = np.zeros(0)
-        self._sums = torch.zeros(1, dtype=torch.float64, device=base.device)
-
-    def factors(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:
-        """Return the factors of these numbers."""
-        self._grow(int(numbers.max(initial=-1)) + 1)
-        return np.asarray(self._factors[numbers])
-
-    def total(self, first: Tensor, last: Tensor) -> Tensor:
-        """Add up the steps number first .. last, counted from 1; none if last < first."""
-        self._grow(int(last.max()) if last.numel() else 0)
-        count = self._sums[last.clamp(min=0)] - self._sums[(first - 1).clamp(min=0)]
-        return self.base * torch.where(last >= first, count, 0.0).to(self.base.dtype)
-
-    def _grow(self, count: int) -> None:
-        have = len(self._factors)
-        if count > have:
-            more = [self._schedule(t) for t in range(have, max(count, 2 * have))]
-            self._factors = np.concatenate([self._factors, np.array(more, dtype=np.float64)])
-            sums = np.concatenate([[0.0], np.cumsum(self._factors)])
-            self._sums = torch.as_tensor(sums).to(self.base.device)
-
-
 class WaveInbox:
     """What the nodes of one wave have heard."""
 
@@ -193,8 +154,10 @@ class WaveInbox:
         steps: Steps,
         whole: Sequence[Tensor],
         real: Sequence[Tensor],
+        pairs: list[tuple[int, int]],
     ) -> None:
-        self.nodes, self.numbers, self.slots, self._rows, self._newest = whole[:5]
+        self.nodes, numbers, self.slots, self._rows, self._newest = whole[:5]
+        self.who = Who(self.nodes, numbers, pairs)
         self._fresh, self._before, self._fresh_rows = whole[5:]
         self._parcels, self._steps, self._sums = parcels, steps, engine.method.sums
         self._pulls, self._pushes, now, factors = real
@@ -252,15 +215,6 @@ def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.floa
     return np.asarray(W[receivers, senders], dtype=np.float64).ravel()
 
 
-def _by_node(values: Any) -> dict[str, Tensor]:
-    return {k: v.transpose(0, 1).contiguous() for k, v in values._asdict().items()}
-
-
-def _laid_out(state: Any) -> Any:
-    # Cloned: two variables of a fresh state may be one tensor, and steps write into each.
-    return type(state)(**{k: v.clone() for k, v in _by_node(state).items()})
-
-
 def _make_room(parcels: dict[str, Tensor], slots: int) -> None:
     for name, rows in parcels.items():
         if len(rows) < slots:
@@ -281,8 +235,3 @@ def _cut(parts: Sequence[Any], dtype: Any, device: torch.device) -> Sequence[Ten
     sizes = [len(part) for part in parts]
     flat = np.concatenate([np.asarray(part, dtype=dtype) for part in parts])
     return torch.split(torch.from_numpy(flat).to(device), sizes)
-
-
-def restored(fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Lay variables out with the node first, as copies."""
-    return {k: v.transpose(0, 1).clone() for k, v in fields.items()}

@@ -8,8 +8,8 @@ import pytest
 
 from digrad.base.errors import DigradError
 from digrad.clocks import Clock, clock
+from digrad.clocks.calendar import Calendar
 from digrad.clocks.links import Links
-from digrad.clocks.schedule import Schedule
 from digrad.networks import Network, build
 from digrad.networks.capacities import Capacities
 
@@ -17,8 +17,8 @@ MANY = np.arange(20_000)
 ZERO = np.zeros_like(MANY)
 
 
-def schedule(net: Network, times: Clock) -> Schedule:
-    return Schedule(times, Links.of(net, times, 8.0, 8.0))
+def calendar(net: Network, times: Clock) -> Calendar:
+    return Calendar(times, Links.of(net, times, 8.0, 8.0))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_loss_has_its_rate_and_its_longest_run() -> None:
 
 def test_wakes_of_constant_times_are_known_in_closed_form() -> None:
     net = build("directed-ring", 4)
-    found = schedule(net, Clock(trace=((1.0,), (1.5,), (2.0,), (2.5,)))).rounds(0, 25)
+    found = calendar(net, Clock(trace=((1.0,), (1.5,), (2.0,), (2.5,)))).rounds(0, 25)
     until = 20.0
     counts = np.bincount(found.node[found.time <= until])
     assert counts.tolist() == [20, 13, 10, 8]
@@ -62,22 +62,22 @@ def test_wakes_of_constant_times_are_known_in_closed_form() -> None:
 
 def test_the_same_however_it_is_cut() -> None:
     net, times = build("exponential", 8), Clock(jitter=0.3, loss=0.1, straggler=5.0)
-    whole, parts = schedule(net, times), schedule(net, times)
+    whole, parts = calendar(net, times), calendar(net, times)
     together = whole.rounds(0, 40)
     cut = [parts.rounds(a, b) for a, b in ((0, 3), (3, 4), (4, 40))]
     for name in together._fields:
         joined = np.concatenate([getattr(part, name) for part in cut])
         assert np.array_equal(getattr(together, name), joined), name
-    resumed = schedule(net, times)
+    resumed = calendar(net, times)
     assert np.array_equal(resumed.rounds(17, 19).time, together.time[17 * 8 : 19 * 8])
     assert resumed.time(40) == together.time[-1] == whole.time(40)
     assert whole.digest(9) == resumed.digest(9)
-    assert whole.digest(9) != schedule(net, Clock(seed=1)).digest(9)
+    assert whole.digest(9) != calendar(net, Clock(seed=1)).digest(9)
 
 
 def test_a_message_is_read_at_the_first_wake_after_it_arrives() -> None:
     net = build("directed-ring", 2)
-    found = schedule(net, Clock(trace=((1.0,), (10.0,)), latency=0.5)).rounds(0, 6)
+    found = calendar(net, Clock(trace=((1.0,), (10.0,)), latency=0.5)).rounds(0, 6)
     by_zero = found.reads[found.node == 0][:10]
     assert by_zero.tolist() == [0] * 9 + [1]  # node 1 wakes at 10, 20; the tenth arrives at 10.5
 
@@ -144,6 +144,6 @@ def test_impossible_times_are_refused(given: dict[str, Any], said: str) -> None:
 def test_stragglers_and_traces_must_fit_the_network() -> None:
     net = build("directed-ring", 3)
     with pytest.raises(DigradError, match="node 3 cannot be a straggler"):
-        schedule(net, Clock(straggler=2.0, stragglers=(3,)))
+        calendar(net, Clock(straggler=2.0, stragglers=(3,)))
     with pytest.raises(DigradError, match="times of 2 nodes, the network has 3"):
-        schedule(net, clock(trace=[[1.0], [1.0]]))
+        calendar(net, clock(trace=[[1.0], [1.0]]))

@@ -28,14 +28,14 @@ class Wakes(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a schedule is after some rounds."""
+    """Where a calendar is after some rounds."""
 
     done: Integers  # wakes of each node so far
     time: Floats  # of its last one
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Calendar:
     """The wakes of all nodes, made in stretches; the same however they are cut."""
 
     clock: Clock

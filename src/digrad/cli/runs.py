@@ -141,7 +141,7 @@ def plot(
     ] = None,
     metric: Metric = "",
     best: Best = "",
-    x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
     where: Where = None,
     only: Only = None,
     label: Label = None,

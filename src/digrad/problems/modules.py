@@ -16,6 +16,7 @@ from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, shown
 from digrad.problems import evaluation
+from digrad.problems.base import Rows
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
@@ -132,11 +133,11 @@ class ModuleProblem:
             return places
         return torch.cat([places, sampler.bits(steps, words, DROPOUT)], dim=-1)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the gradients of all rows of all trials, in one call as far as memory allows."""
         return self._by_groups(self._gradients, x, sample)
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the same, faster from the second call on.
 
         On a GPU from compiled code, for which the first call takes ten seconds or more; elsewhere

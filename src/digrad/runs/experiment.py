@@ -110,6 +110,7 @@ class Experiment:
     # How many step sizes and seeds it had each time before it was extended: what was added runs
     # in tensors of its own, as sums in a tensor of another size round differently.
     grown_from: tuple[tuple[int, ...], ...] = ()
+    clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -211,6 +212,8 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    if table.get("clock") == {}:  # a clock with its defaults, not none at all
+        table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = _read(Experiment, table, "")
     return made
 
@@ -221,6 +224,8 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     del plain["folders"]
     if not plain["grown_from"]:  # as experiments were written before they could grow
         del plain["grown_from"]
+    if not plain["clock"]:  # as experiments were written before there was one
+        del plain["clock"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

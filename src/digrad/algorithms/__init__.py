@@ -12,6 +12,7 @@ from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
+from digrad.algorithms.inner_kinds import INNERS, as_inner
 from digrad.algorithms.needs import check
 from digrad.algorithms.push_pull import (
     AB,
@@ -88,6 +89,7 @@ __all__ = [
     "DSGD",
     "DSGT",
     "DSGTHB",
+    "INNERS",
     "KGT",
     "NIDS",
     "OSGP",
@@ -123,6 +125,7 @@ __all__ = [
     "Sonata",
     "Traffic",
     "as_algorithm",
+    "as_inner",
     "check",
     "costs",
     "rounds_for",

@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from digrad.algorithms import ALGORITHMS, Algorithm, as_algorithm
+from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.front.networks import labelled
 from digrad.front.run import Run
@@ -223,7 +224,10 @@ def _described(
     values: dict[str, Any] = {}
     if is_dataclass(method):
         values = {f.name: getattr(method, f.name) for f in fields(method)}
-    plain = known and all(isinstance(value, PLAIN) for value in values.values())
+    inner = values.pop("inner", None)
+    if inner is not None:
+        values["inner"] = written(inner) or inner
+    plain = known and all(isinstance(value, PLAIN | dict) for value in values.values())
     if not plain:
         return AlgorithmSpec("given", label, rates, {"repr": repr(method)})
     return AlgorithmSpec(known, label, rates, values)

@@ -78,6 +78,12 @@ class AlgorithmSpec:
         """What figures call it."""
         return self.name or self.algorithm
 
+    @property
+    def inner_kind(self) -> str:
+        """The name of its inner optimizer; empty without one."""
+        inner = self.params.get("inner", "")
+        return str(inner.get("kind", "") if isinstance(inner, Mapping) else inner or "")
+
 
 @dataclass(frozen=True)
 class KindSpec:
@@ -158,6 +164,7 @@ class Experiment:
     def own_names(self) -> tuple[str, ...]:
         """The classes and functions of the user's own that it names, each once."""
         names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [a.inner_kind for a in self.algorithms]
         names += [network.topology for network in self.networks]
         return tuple(dict.fromkeys(name for name in names if is_own(name)))
 

@@ -129,7 +129,7 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, spec, method, problem):
-            pace = _pace(experiment, net, problem, len(trials))
+            pace = _pace(experiment, net, problem, len(trials), traceable=method.traceable)
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}))
@@ -312,7 +312,9 @@ def _parts(
         yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:
+def _pace(
+    experiment: Experiment, net: Network, problem: Problem, trials: int, *, traceable: bool
+) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
@@ -320,6 +322,11 @@ def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
+    if not traceable:  # an inner optimizer that counts steps in Python
+        if experiment.compile == "always":
+            what = 'compile = "always" cannot fuse the steps of an inner optimizer of torch.optim'
+            raise ExperimentError(message(what, hint='set compile = "auto", or inner = "adamw"'))
+        return Pace("single", "plain")
     if experiment.compile == "always":
         return Pace(several, "compiled")
     if experiment.compile == "never" or sparse:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.norms import variances_of
 from digrad.optim.bucket_mixer import Link
 
 DIGIT = 1 << 20  # whole numbers travel as two digits, each exact in single precision
@@ -29,13 +30,7 @@ class Buffers:
         named = [dict(module.named_buffers()) for module in modules]
         self.names = list(named[0]) if named else []
         self._check_alike(named)
-        own = modules[0].named_modules() if modules else iter(())
-        self._variances = {
-            f"{name}.running_var".lstrip("."): f"{name}.running_mean".lstrip(".")
-            for name, layer in own
-            if isinstance(getattr(layer, "running_mean", None), Tensor)
-            and isinstance(getattr(layer, "running_var", None), Tensor)
-        }
+        self._variances = variances_of(modules[0]) if modules else {}
 
     def summary(self) -> str:
         """Say in a line what all ranks must have in common."""

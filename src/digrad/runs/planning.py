@@ -129,7 +129,7 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, spec, method, problem):
-            pace = _pace(experiment, net, problem, len(trials), traceable=method.traceable)
+            pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}))
@@ -312,8 +312,13 @@ def _parts(
         yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
+def _traceable(method: Algorithm[Any], problem: Problem) -> bool:
+    """Say no of inner optimizers that count steps in Python, and of modules with branches."""
+    return method.traceable and bool(getattr(problem, "traceable", True))
+
+
 def _pace(
-    experiment: Experiment, net: Network, problem: Problem, trials: int, *, traceable: bool
+    experiment: Experiment, net: Network, problem: Problem, method: Algorithm[Any], trials: int
 ) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
@@ -322,10 +327,11 @@ def _pace(
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
-    if not traceable:  # an inner optimizer that counts steps in Python
+    if not _traceable(method, problem):
         if experiment.compile == "always":
-            what = 'compile = "always" cannot fuse the steps of an inner optimizer of torch.optim'
-            raise ExperimentError(message(what, hint='set compile = "auto", or inner = "adamw"'))
+            what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
+            what += "module that is computed node by node decides in Python"
+            raise ExperimentError(message(what, hint='set compile = "auto"'))
         return Pace("single", "plain")
     if experiment.compile == "always":
         return Pace(several, "compiled")

@@ -92,7 +92,7 @@ class Record:
             np.array(self.steps),
             self.diverged_at,
             {} if done else _arrays(self.whole.state),
-            job.gauge.answer(self.whole).cpu().numpy() if done else None,
+            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1 if isinstance(job.method, Local) else 1,
         )

@@ -1,7 +1,7 @@
 """Changes of images in training, drawn as a function of (seed, node, step)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +13,10 @@ from digrad.base.checks import whole
 class Augmentation(Protocol):
     """A change of inputs by random words, of which each sample gets so many."""
 
-    words: int
+    @property
+    def words(self) -> int:
+        """How many words a sample takes."""
+        ...
 
     def __call__(self, inputs: Tensor, words: Tensor) -> Tensor:
         """Return changed inputs, (samples, ...); words are whole numbers below 2³²."""
@@ -28,10 +31,13 @@ class ShiftAndFlip:
     """
 
     pixels: int = 4
-    words: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         whole(self.pixels, "pixels", hint="try 4")
+
+    @property
+    def words(self) -> int:
+        return 3
 
     def __call__(self, inputs: Tensor, words: Tensor) -> Tensor:
         places = 2 * self.pixels + 1

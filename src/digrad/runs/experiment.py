@@ -110,6 +110,7 @@ class Experiment:
     metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
     dtype: str = "float32"
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
     # Where the files that it names are sought before they are sought here; no key of a file.
@@ -136,6 +137,7 @@ class Experiment:
             if not fine:
                 raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
         _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("precision", self.precision, ("full", "bf16"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
@@ -210,6 +212,8 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
     del plain["folders"]
+    if plain["precision"] == "full":  # as experiments were written before there was a choice
+        del plain["precision"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

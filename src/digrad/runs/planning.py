@@ -36,7 +36,7 @@ MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
-GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
+GIVEN = ("nodes", "device", "dtype", "precision")  # what the experiment tells a problem's maker
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +226,13 @@ def _problem(
     spec = experiment.problem
     make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
     given = arguments(make, spec.params, "problem", GIVEN)
-    told = {"nodes": nodes, "device": device, "dtype": dtype}
+    told: dict[str, Any] = {"nodes": nodes, "device": device, "dtype": dtype}
     takes = signature(make).parameters  # a class of the user's own need not take all of them
+    if "precision" in takes:
+        told["precision"] = experiment.precision
+    elif experiment.precision != "full":
+        what = f'precision = "{experiment.precision}" is for modules; {spec.kind} knows one only'
+        raise ExperimentError(message(what, hint='leave it out; dtype = "float32" is the shortest'))
     try:
         problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:

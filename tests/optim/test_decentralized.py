@@ -545,8 +545,9 @@ def living() -> int:
     gc.collect()
     storages = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), Tensor) and thing.layout == torch.strided:
-            with suppress(RuntimeError):  # compilers and vmap leave some without memory behind
+        # Compilers leave kinds of their own behind, which have no memory and may not be asked.
+        if type(thing) in (Tensor, nn.Parameter) and thing.layout == torch.strided:
+            with suppress(RuntimeError):  # and so does vmap, of no other kind
                 storage = thing.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())

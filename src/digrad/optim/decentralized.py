@@ -46,8 +46,9 @@ from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import Groups, numbers, with_inner
 from digrad.optim.layout import Layout, Parameters, lay_out
+from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
-from digrad.optim.scalars import Watch, Writer
+from digrad.optim.scalars import Watch
 from digrad.theory.eigenvectors import perron
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -283,17 +284,19 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         return self.rows.xhat()
 
-    def watch(self, writer: Writer | str, every: int = 100) -> None:
-        """Write scalars for TensorBoard every so many steps; call it on every rank.
+    def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
+        """Log scalars every so many steps; call it on every rank.
 
         See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:
-            writer: a folder, or a ``SummaryWriter``.
+            logger: a folder for TensorBoard, a ``SummaryWriter``, a ``CSVLogger``, a run of Weights
+                & Biases, or whatever has a method ``log(scalars, step)``; see
+                ``digrad.optim.loggers``. Ranks other than 0 may pass anything.
             every: how many steps from one entry to the next.
         """
-        self._watch.open(writer, every)
+        self._watch.open(logger, every)
 
     def note(self, loss: float | Tensor) -> None:
         """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.central import Centralized
-from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
+from digrad.algorithms.contract import Algorithm, MessageCounts, Mixer, Needs
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
@@ -112,6 +112,7 @@ __all__ = [
     "KStepPushPull",
     "LocalSGP",
     "MGPushDiging",
+    "MessageCounts",
     "Mixer",
     "MomentumTracking",
     "Needs",
@@ -123,7 +124,6 @@ __all__ = [
     "PushSvrg",
     "QGDSGDm",
     "Sonata",
-    "Traffic",
     "as_algorithm",
     "as_inner",
     "check",

@@ -96,7 +96,7 @@ class Needs(Flag):
     ONE_TREE = auto()  # the same tree both ways: C = Rᵀ
 
 
-class Traffic(NamedTuple):
+class MessageCounts(NamedTuple):
     """What one step sends over every link, self-loops not counted."""
 
     pull_vectors: int = 0
@@ -150,7 +150,7 @@ class Algorithm(ABC, Generic[S]):
 
     @property
     def samples(self) -> int:
-        """How many independent minibatches a step takes: averaged, or one by one (``Local``)."""
+        """How many independent minibatches a step takes (one by one: ``StepsAtHome``)."""
         return 1
 
     @property
@@ -195,7 +195,7 @@ class Early(Protocol[S_contra]):
 
 
 @runtime_checkable
-class Local(Protocol[S]):
+class StepsAtHome(Protocol[S]):
     """An algorithm that takes steps at home between two exchanges; a step is a whole round."""
 
     @property
@@ -212,7 +212,7 @@ def at_home(
     algorithm: Algorithm[S], s: S, gradient: Callable[[int, Tensor], Tensor], lr: Scale
 ) -> S:
     """Take the steps of a round that send nothing; ``gradient`` is told their number and place."""
-    if isinstance(algorithm, Local):
+    if isinstance(algorithm, StepsAtHome):
         for k in range(algorithm.local_steps):
             s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
     return s

@@ -107,7 +107,7 @@ class FiniteSum(Protocol):
 
 
 @runtime_checkable
-class Measured(Protocol):
+class MeasuresItself(Protocol):
     """A problem that says itself what is worth recording, and reads it in one pass."""
 
     measures: Sequence[str]

@@ -19,7 +19,7 @@ from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
@@ -96,7 +96,7 @@ class ModuleProblem:
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
-        self._training = Samples(
+        self._training = WeightedSamples(
             torch.cat([inputs for inputs, _ in parts]).to(device),
             self._cast(torch.cat([targets for _, targets in parts]).to(device)),
             shares.repeat_interleave(self.sizes),
@@ -104,7 +104,7 @@ class ModuleProblem:
         self._testing = None
         if test is not None:
             inputs, targets = stacked(test, "test")
-            self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+            self._testing = WeightedSamples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
         self._loss = for_rows(loss, held)
         numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())

@@ -11,7 +11,7 @@ from digrad.algorithms.contract import Algorithm, Needs
 from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
-from digrad.problems.base import Buffered, Classifier, KnownOptimum, Measured, Problem
+from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
 from digrad.runs.columns import VALUES
 from digrad.runs.recursion import Moment
 from digrad.theory.eigenvectors import perron
@@ -78,7 +78,9 @@ class Gauge:
             messages,
             messages * problem.dim * each + scalars * size,
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
-            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else VALUES)),
+            frozenset(
+                metrics or (problem.measures if isinstance(problem, MeasuresItself) else VALUES)
+            ),
         )
 
     @torch.no_grad()
@@ -118,7 +120,7 @@ class Gauge:
     def _at(self, xhat: Tensor, x: Tensor, problem: Problem) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""
         found = dict[str, Tensor]()
-        if isinstance(problem, Measured):
+        if isinstance(problem, MeasuresItself):
             also = {"loss"} if "gap" in self.wanted else set()
             found = problem.measure(xhat, x, sorted(self.wanted | also))
         elif self.wanted & {"loss", "gap"}:

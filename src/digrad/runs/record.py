@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.algorithms.contract import Local
+from digrad.algorithms.contract import StepsAtHome
 from digrad.runs.columns import VALUES
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.folder import JobFile
@@ -94,7 +94,7 @@ class Record:
             {} if done else _arrays(self.whole.state),
             job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
-            job.method.local_steps + 1 if isinstance(job.method, Local) else 1,
+            job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
         )
 
 

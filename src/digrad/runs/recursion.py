@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Local, Mixer
+from digrad.algorithms.contract import Algorithm, Mixer, StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
@@ -217,7 +217,7 @@ class Recursion:
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
+        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
 
     @cached_property
     def _estimates(self) -> bool:

@@ -44,6 +44,7 @@ ROOMS: dict[str, set[str]] = {
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
 WITHOUT_TORCH: dict[str, bool] = {
     "digrad.base.counters": False,
+    "digrad.base.norms": False,
     "digrad.base": True,
     "digrad.networks": True,
     "digrad.theory": True,

@@ -18,7 +18,8 @@ from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
 
-Memory = tuple[Tensor | None, ...]  # by name in ``Estimator.names``; none before the first step
+# By name in ``Estimator.names``; none before the first step.
+EstimatorMemory = tuple[Tensor | None, ...]
 
 
 class Samples(Protocol):
@@ -46,8 +47,8 @@ class Estimator(Protocol):
         ...
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         """Return the estimates of step t at x, and the memory."""
         ...
 
@@ -70,8 +71,8 @@ class Saga:
         return samples + 1
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         table, mean = memory
         if table is None or mean is None:
@@ -87,7 +88,7 @@ class Saga:
 
     def _later(
         self, table: Tensor, mean: Tensor, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+    ) -> tuple[Tensor, EstimatorMemory]:
         fresh = [samples.one(x, number) for number in samples.drawn.unbind(-1)]
         places = [_place(number, x) for number in samples.drawn.unbind(-1)]
         before = [table.gather(-3, place).squeeze(-3) for place in places]
@@ -140,8 +141,8 @@ class Svrg:
         return 2
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         at, whole = memory
         if at is None or whole is None or t % (self.period or int(samples.sizes.max())) == 0:

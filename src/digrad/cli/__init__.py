@@ -20,6 +20,7 @@ from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
+from digrad.cli.watch import list_runs, watch
 
 app = typer.Typer(
     add_completion=True,
@@ -33,6 +34,8 @@ app.command()(check)
 app.command()(design)
 app.command()(train)
 app.command()(report)
+app.command()(watch)
+app.command("runs")(list_runs)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")

@@ -13,10 +13,11 @@ from digrad.cli.completion import fitting
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
+from digrad.cli.selecting import read
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """What the user asked for."""
 
     what: str
@@ -70,14 +71,14 @@ def reproduce(
     """
     make = lookup(FIGURES, what, "figure")
     folder = out or Path("runs") / (f"{what}-quick" if quick else what)
-    make(Order(what, quick, folder, device, resume, data_dir, text))
+    make(Request(what, quick, folder, device, resume, data_dir, text))
     if quick and what != "networks":
         show(
             "quick: much shorter than the figure itself, so methods may come in another order here"
         )
 
 
-def _networks(order: Order) -> None:
+def _networks(order: Request) -> None:
     from digrad.analysis import analyze
     from digrad.networks import erdos_renyi, multi_sub_ring, weigh
     from digrad.studies.networks import networks
@@ -93,28 +94,28 @@ def _networks(order: Order) -> None:
     show(f"report: {write_network_page(found, order.page)}")
 
 
-def _logistic(order: Order) -> None:
+def _logistic(order: Request) -> None:
     from digrad.studies.logistic import logistic
 
     with interruptible(order.again):
         execute(logistic(order.quick), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     plot([order.folder])
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _mnist(order: Order) -> None:
+def _mnist(order: Request) -> None:
     from digrad.studies.mnist import mnist
 
     with interruptible(order.again):
         execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     for metric in ("loss", "test_accuracy"):
         plot([order.folder], metric=metric)
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _robustness(order: Order) -> None:
+def _robustness(order: Request) -> None:
     from digrad.runs.results import Results
     from digrad.show.figures import save_figure
     from digrad.studies.mnist import nodes, step_sizes
@@ -127,7 +128,7 @@ def _robustness(order: Order) -> None:
         for experiment, folder in zip((by_size, *by_nodes), folders, strict=True):
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
-    summary(folders)
+    summary(read(folders))
     sizes, *others = (Results.read(folder) for folder in folders)
     counts = [experiment.networks[0].n for experiment in by_nodes]
     figure = draw_robustness(sizes, dict(zip(counts, others, strict=True)))
@@ -137,7 +138,7 @@ def _robustness(order: Order) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=shown)
 
 
-def _cifar(order: Order) -> None:
+def _cifar(order: Request) -> None:
     from digrad.studies.deep import cifar
 
     experiments = cifar(order.quick, order.data_dir)
@@ -154,7 +155,7 @@ def _cifar(order: Order) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=pictures)
 
 
-def _language(order: Order) -> None:
+def _language(order: Request) -> None:
     from digrad.studies.deep import language
 
     if not order.text:
@@ -167,7 +168,7 @@ def _language(order: Order) -> None:
     write_run_page([order.folder], order.page, again=order.command)
 
 
-FIGURES: dict[str, Callable[[Order], None]] = {
+FIGURES: dict[str, Callable[[Request], None]] = {
     "networks": _networks,
     "logistic": _logistic,
     "mnist": _mnist,

@@ -3,35 +3,24 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from digrad.answers import Best, Verdict, best_steps, judge
 from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import Network
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.columns import GROWING, VALUES
+from digrad.runs.columns import VALUES
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder, RunFolderError
 from digrad.runs.lock import locked
 from digrad.runs.results import Results
 
 TRIAL = ("network", "algorithm", "lr", "seed")
-
-
-class Best(NamedTuple):
-    """The step size with which a method did best on a network."""
-
-    network: str
-    algorithm: str
-    lr: float
-    value: float  # the mean over the seeds at the last record
-    std: float
-    diverged: int  # trials of all step sizes
-    edge: str  # "largest" or "smallest" if no step size beyond it was tried, else ""
 
 
 class Run:
@@ -73,7 +62,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What was recorded, as NumPy columns."""
-        return Results.of(self.experiment.name, self._jobs)
+        return Results.of(self.experiment.name, self._jobs, self.experiment.steps)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -131,12 +120,23 @@ class Run:
         row = torch.from_numpy(np.array(job.answers[trial]))  # with its buffers
         return self.problem.module(row.to(self.problem.start().device))
 
-    def best(self, metric: str) -> list[Best]:
-        """Return the best step size of each method on each network, by its last mean value."""
-        curves, found = self.results.curves(metric), dict[tuple[str, str], list[Any]]()
-        for key, curve in curves.items():
-            found.setdefault((key.network, key.algorithm), []).append(curve)
-        return [_best(*where, same, metric) for where, same in found.items()]
+    def best(self, by: str = "") -> list[Best]:
+        """Return the best step size of each method on each network.
+
+        Args:
+            by: a metric at the end, ``"loss@200"`` at a step, or ``"loss@target=0.1"`` for the
+                steps it takes to a value; the first metric that was recorded by default.
+        """
+        return best_steps(self.results, by or self.metrics[0])
+
+    def judge(self, by: str = "", **options: Any) -> Verdict:
+        """Say who won and whether that is sure; ``print(run.judge().headline)``.
+
+        Args:
+            by: what to compare by, as in ``best``.
+            options: ``among``, ``"algorithm"`` or ``"network"``: what to compare.
+        """
+        return judge(self.results, by, **options)
 
     def plot(self, metric: str = "", **options: Any) -> Any:
         """Draw a metric along the run; a matplotlib figure.
@@ -227,21 +227,3 @@ def _pandas() -> Any:
         hint = "pip install pandas; run.results has the same as NumPy columns"
         raise ParameterError(message("pandas is not installed", hint=hint)) from None
     return pandas
-
-
-def _best(network: str, algorithm: str, curves: list[Any], metric: str) -> Best:
-    sign = -1 if metric in GROWING else 1
-    ends = []
-    for curve in curves:
-        last = curve.values[[step is None for step in curve.diverged_at], -1]
-        last = last[~np.isnan(last)]
-        if len(last):
-            spread = float(last.std(ddof=1)) if len(last) > 1 else 0.0
-            ends.append((sign * float(last.mean()), curve.key.step_size, spread))
-    fell = sum(curve.diverged for curve in curves)
-    if not ends:
-        return Best(network, algorithm, np.nan, np.nan, np.nan, fell, "")
-    value, lr, std = min(ends)
-    tried = sorted(curve.key.step_size for curve in curves)
-    edge = {tried[-1]: "largest", tried[0]: "smallest"}.get(lr, "") if len(tried) > 1 else ""
-    return Best(network, algorithm, lr, sign * value, std, fell, edge)

@@ -20,7 +20,7 @@ WRITTEN = ("params", "param_names", "initial_lr", "max_lr", "min_lr", "swa_lr")
 WRITTEN_TOO = ("base_momentum", "max_momentum")
 
 
-class Setting(NamedTuple):
+class GroupOptions(NamedTuple):
     """What a parameter group asks for in one step."""
 
     algorithm: Algorithm[Any]
@@ -101,19 +101,19 @@ class Groups:
             self._rule = replace(self._rule, momentum=0.9)
             self.algorithm = replace(_any(self.algorithm), inner=self._rule)
 
-    def settings(self, groups: Sequence[Mapping[str, Any]], per_lr: float) -> list[Setting]:
+    def settings(self, groups: Sequence[Mapping[str, Any]], per_lr: float) -> list[GroupOptions]:
         """Return what each group asks for now."""
         return [self._setting(group, per_lr) for group in groups]
 
-    def _setting(self, group: Mapping[str, Any], per_lr: float) -> Setting:
+    def _setting(self, group: Mapping[str, Any], per_lr: float) -> GroupOptions:
         numbers(lr=group["lr"], weight_decay=group["weight_decay"])
         lr, decay = float(group["lr"]) * per_lr, float(group["weight_decay"])
         if self._rule is None:
-            return Setting(self.algorithm, lr, decay)
+            return GroupOptions(self.algorithm, lr, decay)
         options = tuple((key, _plain(group[key])) for key in self._rule.options)
         inside = (("weight_decay", decay if self.decoupled else 0.0),)
         algorithm = _having(self.algorithm, self._rule, options + inside)
-        return Setting(algorithm, lr, 0.0 if self.decoupled else decay)
+        return GroupOptions(algorithm, lr, 0.0 if self.decoupled else decay)
 
 
 @lru_cache(maxsize=64)  # the same at every step, unless a scheduler changes it

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Local, Needs
+from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
 from digrad.optim.buckets import Bucket, cut
-from digrad.optim.groups import Setting
+from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
 
@@ -47,7 +47,7 @@ class Rows:
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
     def step(
-        self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int], t: int
+        self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int
     ) -> float:
         """Take one step with the gradients that the parameters have.
 
@@ -62,7 +62,7 @@ class Rows:
         Returns:
             The seconds spent in exchanges.
         """
-        if isinstance(self.algorithm, Local):
+        if isinstance(self.algorithm, StepsAtHome):
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(settings, scale, skip)
@@ -76,10 +76,12 @@ class Rows:
             self._begin(self.algorithm, self.engine.at(t + 1))
         return turns.seconds
 
-    def _at_home(self, settings: Sequence[Setting], scale: float, skip: Sequence[int]) -> float:
+    def _at_home(
+        self, settings: Sequence[GroupOptions], scale: float, skip: Sequence[int]
+    ) -> float:
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
-            assert isinstance(algorithm, Local)
+            assert isinstance(algorithm, StepsAtHome)
             g = self._gradients(bucket, scale, decay, skip)
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0

@@ -18,8 +18,9 @@ from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
+from digrad.problems.base import Rows
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
@@ -100,7 +101,7 @@ class ModuleProblem:
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
-        self._training = Samples(
+        self._training = WeightedSamples(
             torch.cat([inputs for inputs, _ in parts]).to(device),
             self._cast(torch.cat([targets for _, targets in parts]).to(device)),
             shares.repeat_interleave(self.sizes),
@@ -108,7 +109,7 @@ class ModuleProblem:
         self._testing = None
         if test is not None:
             inputs, targets = stacked(test, "test")
-            self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+            self._testing = WeightedSamples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
         self._loss = for_rows(loss, held)
         numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())
@@ -172,11 +173,11 @@ class ModuleProblem:
             parts.append(sampler.bits(steps, words, DROPOUT))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the gradients of all rows of all trials, in one call as far as memory allows."""
         return self.gradient_and_buffers(x, sample, rows, self._own(x), compiled=False)[0]
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the same, faster from the second call on.
 
         On a GPU from compiled code, for which the first call takes ten seconds or more; elsewhere
@@ -192,7 +193,7 @@ class ModuleProblem:
         return self.buffers().expand(*x.shape[:-1], -1)
 
     def gradient_and_buffers(
-        self, x: Tensor, sample: Tensor, rows: slice, buffers: Tensor, *, compiled: bool
+        self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
     ) -> Pair:
         """Return the gradients, and the buffers (..., rows, numbers) after them."""
         g, kept = self._passed(x, sample, buffers, compiled)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Local, Mixer
+from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
@@ -196,12 +196,14 @@ class Recursion:
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        # No more views than it takes: on small problems each costs as much as a product.
         algorithm: Any = self.algorithm
         own, kept = (without(state), state.buffers) if self._buffered else (state, None)
-        for sample in samples[: self._local_steps]:
-            g, kept = self._mean_gradient(own, sample[None], kept)
+        local = self._local_steps
+        for k in range(local):
+            g, kept = self._mean_gradient(own, samples[k : k + 1], kept)
             own = algorithm.local(own, g, lr)
-        g, kept = self._mean_gradient(own, samples[self._local_steps :], kept)
+        g, kept = self._mean_gradient(own, samples[local:] if local else samples, kept)
         after = self.algorithm.step(own, g, net, lr)
         return after if kept is None else type(state)(*after, kept)
 
@@ -217,7 +219,7 @@ class Recursion:
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
+        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
 
     @cached_property
     def _estimates(self) -> bool:
@@ -254,10 +256,11 @@ class Recursion:
                     hint="gradient() returns one row per point, in the type of start()",
                 )
             )
-        for more in samples[1:]:
-            other, kept = self._one_gradient(x, more, kept)
+        count = samples.shape[0]
+        for k in range(1, count):
+            other, kept = self._one_gradient(x, samples[k], kept)
             g = g + other
-        return g / len(samples) if len(samples) > 1 else g, kept
+        return g / count if count > 1 else g, kept
 
     def _one_gradient(
         self, x: Tensor, sample: Tensor, kept: Tensor | None
@@ -284,7 +287,7 @@ class Recursion:
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
-        for k in range(len(samples)):
+        for k in range(samples.shape[0]):
             state = self._step(net, state, samples[k], lrs[k])
         return state
 
@@ -340,7 +343,7 @@ class _Drawn:
         return self._problem.local_gradient(x, self._rows)
 
 
-def check_samples(algorithm: Algorithm[Any], problem: Problem) -> None:
+def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
     if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
         what = f"{type(algorithm).__name__} remembers the gradients of samples, and "

@@ -14,6 +14,8 @@ from typing import Any
 
 from digrad.base.atomic import write_whole
 
+SCRIPTS = ("chart.js", "tables.js", "live.js", "page.js")  # the last one begins
+
 
 @dataclass(frozen=True)
 class Section:
@@ -41,19 +43,24 @@ def plot(data: Any) -> str:
     return f'<div class="plot"><script type="application/json">{safe}</script></div>'
 
 
-def render(page: Page) -> str:
+def render(page: Page, *, live: bool = False) -> str:
     """Return a page as HTML.
 
     Its Content-Security-Policy lets only the two scripts run whose hashes it names, and
     forbids to fetch anything. The same page is the same bytes each time.
+
+    Args:
+        page: what it shows.
+        live: whether it may ask the server that it comes from, and no other.
     """
     plotted = any(section.plotted for section in page.sections)
-    script = _asset("page.js")
+    script = _script()
     scripts = [script, _library()[1]] if plotted else [script]
+    asked = "'self'" if live else "'none'"
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
-        "style-src 'unsafe-inline'; img-src data: blob:; connect-src 'none'; base-uri 'none'; "
-        "form-action 'none'"
+        "style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {asked}; base-uri 'none'; form-action 'none'"
     )
     parts = [
         "<!doctype html>",
@@ -94,6 +101,10 @@ def _header(page: Page) -> str:
 
 def _section(k: int, section: Section) -> str:
     return f'<section id="s{k}"><h2>{escape(section.title)}</h2>{section.body}</section>'
+
+
+def _script() -> str:
+    return '"use strict";\n' + "".join(map(_asset, SCRIPTS))
 
 
 def _asset(name: str) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from digrad.algorithms.needs import check
 from digrad.data import cifar
-from digrad.runs import team
+from digrad.runs import local_workers
 from digrad.runs.planning import plan
 from digrad.runs.results import Results
 from digrad.studies import deep
@@ -23,7 +23,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(team, "usable_cores", lambda: 1)  # others would not see what is patched
+    monkeypatch.setattr(local_workers, "usable_cores", lambda: 1)  # others would not see what is patched
     yield
     torch.set_num_threads(before)
 

@@ -15,6 +15,7 @@ from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
+from digrad.cli.export import export
 from digrad.cli.output import warn
 from digrad.cli.overview import greet
 from digrad.cli.report import report
@@ -34,6 +35,7 @@ app.command()(check)
 app.command()(design)
 app.command()(train)
 app.command()(report)
+app.command()(export)
 app.command()(watch)
 app.command("runs")(list_runs)
 app.command()(reproduce)

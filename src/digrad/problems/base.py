@@ -60,6 +60,29 @@ class Identified(Protocol):
 
 
 @runtime_checkable
+class Buffered(Protocol):
+    """A problem whose nodes each keep numbers that no algorithm moves: batch norm's means."""
+
+    def buffers(self) -> Tensor:
+        """What all nodes begin with, of shape (numbers,); empty where there are none."""
+        ...
+
+    def gradient_and_buffers(
+        self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What ``gradient`` returns, and the buffers, (..., rows, numbers), after it."""
+        ...
+
+    def common(self, buffers: Tensor) -> Tensor:
+        """The buffers of one model for all nodes: (..., nodes, numbers) to (..., numbers)."""
+        ...
+
+    def judged_with(self, buffers: Tensor, own: Tensor) -> "Problem":
+        """The same problem, judging answers with such buffers, and nodes with their own."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A problem that compiles its own gradient, being too large to be fused with the steps."""
 

@@ -79,6 +79,12 @@ class AlgorithmSpec:
         """What figures call it."""
         return self.name or self.algorithm
 
+    @property
+    def inner_kind(self) -> str:
+        """The name of its inner optimizer; empty without one."""
+        inner = self.params.get("inner", "")
+        return str(inner.get("kind", "") if isinstance(inner, Mapping) else inner or "")
+
 
 @dataclass(frozen=True)
 class KindSpec:
@@ -105,6 +111,7 @@ class Experiment:
     metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
     dtype: str = "float32"
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
     # How many step sizes and seeds it had each time before it was extended: what was added runs
@@ -141,6 +148,7 @@ class Experiment:
             if not fine:
                 raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
         _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("precision", self.precision, ("full", "bf16"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
@@ -169,6 +177,7 @@ class Experiment:
     def own_names(self) -> tuple[str, ...]:
         """The classes and functions of the user's own that it names, each once."""
         names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [a.inner_kind for a in self.algorithms]
         names += [network.topology for network in self.networks]
         return tuple(dict.fromkeys(name for name in names if is_own(name)))
 
@@ -226,6 +235,8 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
         del plain["grown_from"]
     if not plain["clock"]:  # as experiments were written before there was one
         del plain["clock"]
+    if plain["precision"] == "full":  # as experiments were written before there was a choice
+        del plain["precision"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

@@ -39,7 +39,7 @@ MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
-GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
+GIVEN = ("nodes", "device", "dtype", "precision")  # what the experiment tells a problem's maker
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ def plan(
     nodes = next(iter(networks.values())).n
     problem = given.problem or _problem(experiment, nodes, target, dtype)
     schedule = given.schedule or _schedule(experiment)
-    times = _clock(experiment)
+    times = clock_of(experiment)
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
@@ -126,7 +126,7 @@ def plan(
     size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
-        method = given.algorithms.get(spec.label) or _method(experiment, spec)
+        method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
@@ -138,7 +138,7 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, spec, method, problem):
-            pace = _pace(experiment, net, problem, len(trials))
+            pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
@@ -239,8 +239,13 @@ def _problem(
     spec = experiment.problem
     make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
     given = arguments(make, spec.params, "problem", GIVEN)
-    told = {"nodes": nodes, "device": device, "dtype": dtype}
+    told: dict[str, Any] = {"nodes": nodes, "device": device, "dtype": dtype}
     takes = signature(make).parameters  # a class of the user's own need not take all of them
+    if "precision" in takes:
+        told["precision"] = experiment.precision
+    elif experiment.precision != "full":
+        what = f'precision = "{experiment.precision}" is for modules; {spec.kind} knows one only'
+        raise ExperimentError(message(what, hint='leave it out; dtype = "float32" is the shortest'))
     try:
         problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:
@@ -252,7 +257,8 @@ def _problem(
     return problem
 
 
-def _clock(experiment: Experiment) -> Clock | None:
+def clock_of(experiment: Experiment) -> Clock | None:
+    """Return the clock of an experiment, if it has one."""
     if not experiment.clock:
         return None
     given = arguments(clock, experiment.clock, "clock", ("folders",))
@@ -276,7 +282,8 @@ def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes)
     return timing(method, net, times or Clock(), size)
 
 
-def _method(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+    """Make one method of an experiment; a class of the user's own is loaded."""
     make = _named(METHODS, spec.algorithm, "algorithm", experiment)
     method = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
@@ -373,7 +380,14 @@ def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[f
             yield pairs
 
 
-def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:
+def _traceable(method: Method[Any], problem: Problem) -> bool:
+    """Say no of inner optimizers that count steps in Python, and of modules with branches."""
+    return method.traceable and bool(getattr(problem, "traceable", True))
+
+
+def _pace(
+    experiment: Experiment, net: Network, problem: Problem, method: Method[Any], trials: int
+) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
@@ -381,6 +395,12 @@ def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
+    if not _traceable(method, problem):
+        if experiment.compile == "always":
+            what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
+            what += "module that is computed node by node decides in Python"
+            raise ExperimentError(message(what, hint='set compile = "auto"'))
+        return Pace("single", "plain")
     if experiment.compile == "always":
         return Pace(several, "compiled")
     if experiment.compile == "never" or sparse:

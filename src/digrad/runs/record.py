@@ -99,7 +99,7 @@ class Record:
             np.array(self.steps),
             self.diverged_at,
             state,
-            job.gauge.answer(self.whole).cpu().numpy() if done else None,
+            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
             None if job.timing is None else axes(job.timing, self.steps),

@@ -181,11 +181,11 @@ def _largest(c: RateConstants) -> float:
         _, beta, good = _system(c, Setting(), h, 0)
         return good & (1 - beta - h / 2 * (1 + beta) ** 2 > 0)
 
-    halved = np.asarray(2.0 ** -np.arange(1000), dtype=np.float64)
+    halved = np.exp2(-np.arange(1000.0))
     low = float(halved[np.argmax(allowed(halved))])
     high = 2 * low
     for _ in range(10):
-        h = np.linspace(low, high, 65)
+        h: Floats = np.linspace(low, high, 65)
         k = int(allowed(h[1:-1]).sum())  # monotone: all below it, none above
         low, high = float(h[k]), float(h[k + 1])
     return low * (1 - 1e-12)  # so that a step made from it, and h from that, stays below

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.atomic import write_whole
+from digrad.base.errors import DigradError
 from digrad.data.places import cache_folder
 
 STREAMS = 4  # more gain nothing: a node fills a quarter of a large GPU
@@ -115,7 +116,7 @@ def _file() -> Path:
 def _remembered() -> dict[str, str]:
     try:
         found = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, DigradError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -123,5 +124,5 @@ def _remembered() -> dict[str, str]:
 def _remember(key: str, way: str) -> None:
     try:
         write_whole(_file(), json.dumps(_remembered() | {key: way}, indent=1).encode())
-    except OSError:
+    except DigradError:
         return  # a machine without a place for it measures again

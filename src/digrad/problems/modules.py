@@ -201,9 +201,9 @@ class ModuleProblem:
 
     def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
         if self._rows.apart:
-            return self._by_groups(self._one_by_one, x, sample, buffers)
+            return self._at_once(self._one_by_one, x, sample, buffers)
         if self._chosen(x, sample, buffers) == "apart":
-            return self._by_groups(self._on_streams, x, sample, buffers)
+            return self._at_once(self._on_streams, x, sample, buffers)
         if not compiled:
             return self._by_groups(self._gradients, x, sample, buffers)
         return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample, buffers)
@@ -258,12 +258,24 @@ class ModuleProblem:
     def _cast(self, values: Tensor) -> Tensor:
         return values.to(self._dtype) if values.is_floating_point() else values
 
-    def _by_groups(self, gradients: Batched, x: Tensor, sample: Tensor, buffers: Tensor) -> Pair:
+    def _at_once(self, gradients: Batched, x: Tensor, sample: Tensor, buffers: Tensor) -> Pair:
+        """Return the gradients of all rows, of which only one needs memory at a time."""
+        return self._by_groups(gradients, x, sample, buffers, group=x.numel() // self.dim)
+
+    def _by_groups(
+        self,
+        gradients: Batched,
+        x: Tensor,
+        sample: Tensor,
+        buffers: Tensor,
+        *,
+        group: int | None = None,
+    ) -> Pair:
         drawn = sample.flatten(0, -2)
         kept = buffers.reshape(len(drawn), buffers.shape[-1])
         columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :], kept
         parts = []
-        split = (torch.split(c, self._group) for c in columns)
+        split = (torch.split(c, group or self._group) for c in columns)
         for rows, k, words, own in zip(*split, strict=True):
             inputs, targets = self._training.inputs[k], self._training.targets[k]
             parts.append(gradients(rows, inputs, targets, words, own))
@@ -314,7 +326,7 @@ class ModuleProblem:
                 kind,
                 {
                     "together": lambda: self._by_groups(self._gradients, x, sample, buffers),
-                    "apart": lambda: self._by_groups(self._on_streams, x, sample, buffers),
+                    "apart": lambda: self._at_once(self._on_streams, x, sample, buffers),
                 },
             )
         return self._ways[rows]

@@ -48,8 +48,8 @@ def reproduce(
         str,
         typer.Argument(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
-            "speedup or practice.",
-            metavar="networks|logistic|mnist|robustness|speedup|practice",
+            "speedup, practice or asynchrony.",
+            metavar="networks|logistic|mnist|robustness|speedup|practice|asynchrony",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
@@ -141,4 +141,5 @@ FIGURES: dict[str, Callable[[Request], None]] = {
     "robustness": _robustness,
     "speedup": studies.speedup,
     "practice": studies.practice,
+    "asynchrony": studies.asynchrony,
 }

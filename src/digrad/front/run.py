@@ -13,7 +13,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import Network
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.columns import GROWING, VALUES
+from digrad.runs.columns import GROWING, TIMED, VALUES
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder, RunFolderError
 from digrad.runs.lock import locked
@@ -91,7 +91,8 @@ class Run:
             "seed": [trial.seed for trial in trials],
             "step": results.step,
         }
-        recorded = [name for name in VALUES if not np.isnan(results.columns[name]).all()]
+        every = (*VALUES, *TIMED)
+        recorded = [name for name in every if not np.isnan(results.columns[name]).all()]
         return pandas.DataFrame({**heads, **{name: results.columns[name] for name in recorded}})
 
     def __getitem__(self, metric: str) -> Any:

@@ -102,7 +102,7 @@ def _in_time(problem: str, order: "Request") -> tuple[Any, str]:
     from digrad.cli.runs import execute
     from digrad.show.figures import draw_curves, save_figure
     from digrad.studies import asynchrony as study
-    from digrad.studies.results import render, to_csv
+    from digrad.studies.results import study_table, write_study
 
     folders: dict[str, list[Any]] = {}
     with interruptible(order.again):
@@ -121,10 +121,10 @@ def _in_time(problem: str, order: "Request") -> tuple[Any, str]:
     key = (
         "each method at its own best step; the target: 95 % of the way of the best one on its clock"
     )
-    show(render(rows, TIMES), width=160)
+    show(study_table(rows, TIMES), width=160)
     show(f"\n{key}")
-    show(f"table: {to_csv(rows, order.folder / f'{problem}-times.csv')}")
-    return render(rows, TIMES), key
+    show(f"table: {write_study(rows, order.folder / f'{problem}-times.csv')}")
+    return study_table(rows, TIMES), key
 
 
 def _save(figure: Any, order: "Request") -> None:

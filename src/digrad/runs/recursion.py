@@ -389,8 +389,8 @@ class _Recording:
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         # On the same stream: libraries have their scratch memory by stream, and recordings that
-        # are replayed side by side must not share it.
-        with torch.cuda.graph(self._graph, stream=aside):
+        # are replayed side by side must not share it. What other threads do meanwhile is theirs.
+        with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
             after = self._block(net, self.state, *self._inputs)
             for own, new in zip(self.state, after, strict=True):
                 if own is not None:

@@ -8,6 +8,18 @@ from typing import Any
 
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.central import Centralized
+from digrad.algorithms.compression.compressed import compressed
+from digrad.algorithms.compression.methods import (
+    BCPP,
+    CGT,
+    CPP,
+    RCPP,
+    ChocoSGD,
+    DeepSqueeze,
+    Lead,
+    QuantizedPushSum,
+)
+from digrad.algorithms.compression.options import COMPRESSORS, Compression
 from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
@@ -76,6 +88,14 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "ab-saga": ABSaga,
     "ab-svrg": ABSvrg,
     "push-svrg": PushSvrg,
+    "cpp": CPP,
+    "rcpp": RCPP,
+    "b-cpp": BCPP,
+    "quantized-push-sum": QuantizedPushSum,
+    "choco-sgd": ChocoSGD,
+    "c-gt": CGT,
+    "lead": Lead,
+    "deepsqueeze": DeepSqueeze,
     "centralized": Centralized,
 }
 
@@ -83,7 +103,11 @@ __all__ = [
     "AB",
     "ABN",
     "ALGORITHMS",
+    "BCPP",
     "BTPP",
+    "CGT",
+    "COMPRESSORS",
+    "CPP",
     "D2",
     "DSGD",
     "DSGT",
@@ -91,6 +115,7 @@ __all__ = [
     "KGT",
     "NIDS",
     "OSGP",
+    "RCPP",
     "SAB",
     "SGP",
     "STPP",
@@ -102,12 +127,16 @@ __all__ = [
     "AddOpt",
     "Algorithm",
     "Centralized",
+    "ChocoSGD",
+    "Compression",
     "Costs",
+    "DeepSqueeze",
     "Diffusion",
     "ExactDiffusion",
     "Extra",
     "GradientPush",
     "KStepPushPull",
+    "Lead",
     "LocalSGP",
     "MGPushDiging",
     "Mixer",
@@ -120,10 +149,12 @@ __all__ = [
     "PushSaga",
     "PushSvrg",
     "QGDSGDm",
+    "QuantizedPushSum",
     "Sonata",
     "Traffic",
     "as_algorithm",
     "check",
+    "compressed",
     "costs",
     "rounds_for",
 ]

@@ -82,6 +82,43 @@ class Mixer(Protocol):
         ...
 
 
+@runtime_checkable
+class Drawing(Protocol):
+    """A mixer that knows which step it is for, and draws."""
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Numbers in [0, 1) for rows like these: a function of seed, purpose, node, step, column.
+
+        ``nodes`` says whose rows they are, if they are not those of the nodes here.
+        """
+        ...
+
+
+class Code(Protocol):
+    """Rows in fewer bytes; whoever receives the bytes has the rows."""
+
+    def row_bytes(self, like: Tensor) -> int:
+        """How many bytes each of such rows takes."""
+        ...
+
+    def bytes(self) -> Tensor:
+        """The own rows, (..., own nodes, bytes)."""
+        ...
+
+    def rows(self, content: Tensor, like: Tensor, nodes: Tensor) -> Tensor:
+        """The rows of other nodes from their bytes."""
+        ...
+
+
+@runtime_checkable
+class Coding(Protocol):
+    """A mixer over links on which rows can travel in a code."""
+
+    def coded(self, code: Code) -> Mixer:
+        """Return a mixer for the rows that a code stands for."""
+        ...
+
+
 class Needs(Flag):
     """What an algorithm asks of a network; checked before its first step."""
 
@@ -117,6 +154,8 @@ class Algorithm(ABC, Generic[S]):
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
     overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
     columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
+    steady: ClassVar[bool] = True  # whether equal models stay as they are without gradients
+    grain: ClassVar[int] = 0  # where rows may be cut all the same: at its multiples, if not 0
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
     moves_by_n_pi: ClassVar[bool] = False  # whether its mean moves by nπ times the mean gradient
 
@@ -161,6 +200,10 @@ class Algorithm(ABC, Generic[S]):
     def moves_by(self, n_pi: float) -> float:
         """How far its mean moves, in mean gradients: a fair step is γ divided by that."""
         return (n_pi if self.moves_by_n_pi else 1.0) * self.speed
+
+    def row_bits(self, dim: int, each: int) -> int:
+        """How many bits a vector takes on a link, if one of its numbers takes ``each``."""
+        return dim * each
 
     def __repr__(self) -> str:
         """Name the class and its parameters, alike on all machines."""

@@ -10,6 +10,7 @@ import torch
 
 from digrad import __version__
 from digrad.algorithms import ALGORITHMS, Algorithm, costs
+from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
@@ -123,6 +124,7 @@ def plan(
         try:
             check(method, net)
             check_samples(method, problem)
+            check_messages(method, net, problem.dim, message_dtype)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype)
@@ -245,6 +247,11 @@ def _method(experiment: Experiment, spec: AlgorithmSpec) -> Algorithm[Any]:
     if not isinstance(method, Algorithm):
         hint = "derive its class from digrad.Algorithm"
         raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
+    if spec.compress:
+        try:
+            method = compressed(method, spec.compress)
+        except DigradError as error:
+            raise ExperimentError(f"algorithms.{spec.label}.compress: {error}") from error
     if not spec.estimator:
         return method
     where = f"algorithms.{spec.label}.estimator"

@@ -48,8 +48,8 @@ def reproduce(
         str,
         typer.Argument(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
-            "speedup or practice.",
-            metavar="networks|logistic|mnist|robustness|speedup|practice",
+            "speedup, practice or compression.",
+            metavar="networks|logistic|mnist|robustness|speedup|practice|compression",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
@@ -134,6 +134,26 @@ def _robustness(order: Order) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=shown)
 
 
+def _compression(order: Order) -> None:
+    from digrad.runs.results import Results
+    from digrad.show.figures import save_figure
+    from digrad.show.tables import render
+    from digrad.studies.compression import bytes_to, compression, target_of
+    from digrad.studies.compression_figure import draw_compression
+
+    with interruptible(order.again):
+        execute(compression(order.quick), order.folder, order.device, order.resume)
+    results = Results.read(order.folder)
+    target = target_of(results)
+    show(f"bytes sent by all nodes until the gradient norm reaches {target:.3g}:")
+    show(render(bytes_to(results, target)), width=160)
+    figure = draw_compression(results, target)
+    for suffix in (".png", ".pdf"):
+        show(f"figure: {save_figure(figure, order.folder / f'compression{suffix}')}")
+    shown = [order.folder / "compression.png"]
+    write_run_page([order.folder], order.page, again=order.command, pictures=shown)
+
+
 FIGURES: dict[str, Callable[[Order], None]] = {
     "networks": _networks,
     "logistic": _logistic,
@@ -141,4 +161,5 @@ FIGURES: dict[str, Callable[[Order], None]] = {
     "robustness": _robustness,
     "speedup": studies.speedup,
     "practice": studies.practice,
+    "compression": _compression,
 }

@@ -221,7 +221,7 @@ def rank_times(arguments: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
-def in_bf16(state: object, bucket: dist.GradBucket) -> Any:
+def in_bf16(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """Add gradients up in bfloat16, as PyTorch's own hook does where there is NCCL."""
     short = bucket.buffer().to(torch.bfloat16).div_(NODES)
     work = dist.all_reduce(short, async_op=True)

@@ -384,7 +384,7 @@ def k_gt(p: Given) -> Run:
 
 def cpp(p: Given) -> Run:
     """X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y) + G⁺ - G."""
-    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 2 * small.USUAL[4])
+    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 4 * small.USUAL[4])
     return _cpp(p, small.dither(4), a, zeta)
 
 
@@ -408,7 +408,7 @@ def rcpp(p: Given) -> Run:
 
 def b_cpp(p: Given) -> Run:
     """X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y + G⁺ - G), trackers without a memory."""
-    zeta = 1 / (1 + small.USUAL[4])
+    zeta = 1 / (1 + 4 * small.USUAL[4])
     mix_R = small.Difference(p.R, small.nearest(4), 0, p.X, zeta, 1.0)
     mix_C = small.Direct(p.C, small.nearest(4), 1, zeta)
     X, G = p.X, p.grad(0, p.X)
@@ -423,7 +423,7 @@ def b_cpp(p: Given) -> Run:
 
 def c_gt(p: Given) -> Run:
     """X⁺ = mix_W(X) - γY, Y⁺ = mix_W(Y) + G⁺ - G."""
-    zeta = 1 / (1 + small.USUAL[4])
+    zeta = 1 / (1 + 4 * small.USUAL[4])
     mix_X = small.Difference(p.R, small.nearest(4), 0, p.X, zeta, 1.0)
     mix_Y = small.Difference(p.R, small.nearest(4), 1, 0 * p.X, zeta, 1.0)
     X, G = p.X, p.grad(0, p.X)
@@ -457,7 +457,7 @@ def deepsqueeze(p: Given) -> Run:
 
 def quantized_push_sum(p: Given) -> Run:
     """X⁺ = mix_C(X - γG(X/w)), w⁺ = w + ζ(Cw - w)."""
-    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 2 * small.USUAL[4])
+    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 4 * small.USUAL[4])
     mix = small.Difference(p.C, small.dither(4), 0, p.X, zeta, a)
     X, w, points, answers = p.X, np.ones(len(p.X)), [p.X], [mean(p.X)]
     for t in range(p.T):
@@ -470,7 +470,7 @@ def quantized_push_sum(p: Given) -> Run:
 
 def lead(p: Given) -> Run:
     """V = X - ηG - ηD, D⁺ = D + γ/(2η)(V̂ - WV̂), X⁺ = X - ηG - ηD⁺."""
-    gamma, a = 1 / (1 + 2 * small.USUAL[2]), 1 / (1 + small.OMEGA[2])
+    gamma, a = 1 / (1 + 4 * small.USUAL[2]), 1 / (1 + small.OMEGA[2])
     H, D, X, points = p.X, np.zeros_like(p.X), p.X, [p.X]
     for t in range(p.T):
         eta, G = p.lr(t), p.grad(t, X)

@@ -154,9 +154,16 @@ class RandomK(_Some):
 
     def parts(self, v: Tensor, u: Tensor | None = None) -> Parts:
         values = self._cut(v).gather(-1, self._places(u, v.shape[-1]))
-        if self.unbiased:
-            values = values * (self.size(v.shape[-1]) / self.kept(v.shape[-1]))
-        return (values,)
+        return (values * self._factors(v) if self.unbiased else values,)
+
+    def _factors(self, v: Tensor) -> Tensor:
+        """Return B/k of each block; the last may be shorter."""
+        size, kept = self.size(v.shape[-1]), self.kept(v.shape[-1])
+        factors = v.new_full((self.blocks(v.shape[-1]), 1), size / kept)
+        last = v.shape[-1] % size
+        if last:
+            factors[-1] = last / min(last, kept)
+        return factors
 
     def _places(self, u: Tensor | None, dim: int) -> Tensor:
         assert u is not None

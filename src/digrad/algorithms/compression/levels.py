@@ -173,7 +173,7 @@ class Dither(_Largest):
         return Class("unbiased", self.size(dim) / (4 * self.top**2))
 
     def mixing(self, dim: int) -> float:
-        return 1 / (1 + 2 * self._usual(dim))
+        return 1 / (1 + 4 * self._usual(dim))
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Nearest(_Largest):
         return Class("contraction", max(1 / size, 1 - (size - 1) / (4 * self.top**2)))
 
     def mixing(self, dim: int) -> float:
-        return 1 / (1 + self._usual(dim))
+        return 1 / (1 + 4 * self._usual(dim))
 
     def _rounded(self, sizes: Tensor, u: Tensor | None) -> Tensor:
         return sizes.add_(0.5).floor_()

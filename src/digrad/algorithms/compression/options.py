@@ -111,18 +111,18 @@ class Compression:
         most = 1 / (1 + constant) if kind == "unbiased" else 1.0
         if self.memory > most * (1 + 1e-9):
             what = f"memory = {self.memory:g} is too much for an unbiased compressor with "
-            what += f"ω = {constant:g} in rows of {dim}: what is remembered would not settle"
+            what += f"ω = {constant:g} in {dim} numbers: what is remembered would not settle"
             hint = f"set memory = {most:.6g} = 1/(1 + ω), the most there is, or leave it out"
             raise ParameterError(message(what, hint=hint))
         return self.memory or most
 
     def check(self, dim: int) -> None:
         """Refuse what cannot work on rows of so many numbers."""
-        kind, constant = self.compressor.class_of(dim)
+        kind, constant = self.compressor.class_of(self.compressor.block or dim)
         self.gain(dim)
         if "feedback" in (self.scheme, self.push_scheme) and kind == "unbiased" and constant >= 1:
             what = f"error feedback needs a contraction, but {self.compressor!r} is unbiased with "
-            what += f"ω = {constant:g} in rows of {dim}: errors would grow"
+            what += f"ω = {constant:g} in {dim} numbers: errors would grow"
             raise ParameterError(message(what, hint="use top-k, nearest or sign"))
 
 

@@ -74,7 +74,7 @@ class Compressed(Algorithm[Any]):
         return self.method.tracker(own(s))
 
     def row_bits(self, dim: int, each: int) -> int:
-        return self.compress.compressor.row_bits(dim, each) if dim > 1 else dim * each
+        return self.compress.compressor.row_bits(dim, each)
 
     @property
     def samples(self) -> int:

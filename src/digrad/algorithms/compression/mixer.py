@@ -98,7 +98,7 @@ class Compressing:
 
     def _mix(self, verb: Verb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         mix: Mix = getattr(self._net, verb)
-        if self._compression.is_plain or rows.shape[-1] == 1:
+        if self._compression.is_plain or of not in self._lines:  # a number for each node
             if self._zeta == 1:
                 return mix(rows, *changes, of=of)
             rows = changed(rows, changes)

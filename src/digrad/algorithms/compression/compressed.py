@@ -10,10 +10,18 @@ from torch import Tensor
 
 from digrad.algorithms.compression.mixer import Compressing, Line
 from digrad.algorithms.compression.options import Compression
-from digrad.algorithms.contract import Algorithm, Local, Mixer, Needs, Scale, at_home
+from digrad.algorithms.contract import (
+    Algorithm,
+    Method,
+    Mixer,
+    Needs,
+    Scale,
+    StepsAtHome,
+    at_home,
+)
 from digrad.algorithms.counting import Alone
 from digrad.algorithms.estimators import Estimated, With
-from digrad.algorithms.joined import joined, memory, own
+from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
@@ -59,19 +67,24 @@ class Compressed(Algorithm[Any]):
         return tuple(name for line in self._lines.values() for name in line.kept(decay))
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        kept = dict(zip(self._names, memory(s), strict=True))
+        own = self._own(s)
+        kept = dict(zip(self._names, s[len(own) :], strict=True))
         mixer = Compressing(net, self.compress, self._lines, kept, g.shape[-1])
-        after = self.method.step(own(s), g, mixer, lr)
+        after = self.method.step(own, g, mixer, lr)
         return type(s)(*after, *mixer.memory.values())
 
+    def _own(self, s: Any) -> Any:
+        """Return the state of the method alone."""
+        return without(s) if self._names else s
+
     def point(self, s: Any) -> Tensor:
-        return self.method.point(own(s))
+        return self.method.point(self._own(s))
 
     def answer(self, s: Any) -> Tensor:
-        return self.method.answer(own(s))
+        return self.method.answer(self._own(s))
 
     def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(own(s))
+        return self.method.tracker(self._own(s))
 
     def row_bits(self, dim: int, each: int) -> int:
         return self.compress.compressor.row_bits(dim, each)
@@ -83,6 +96,14 @@ class Compressed(Algorithm[Any]):
     @property
     def speed(self) -> float:
         return self.method.speed
+
+    @property
+    def linear(self) -> bool:
+        return self.method.linear
+
+    @property
+    def traceable(self) -> bool:
+        return self.method.traceable
 
     def _say(self) -> None:
         """Say of itself what the method says, as far as compression leaves it so."""
@@ -125,16 +146,17 @@ class CompressedRounds(CompressedMethod):
         return self._local.local_steps
 
     @property
-    def _local(self) -> Local[Any]:
-        assert isinstance(self.method, Local)
+    def _local(self) -> StepsAtHome[Any]:
+        assert isinstance(self.method, StepsAtHome)
         return self.method
 
     def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
         """Take a step at home; the memory stays as it is."""
-        return type(s)(*self._local.local(own(s), g, lr), *memory(s))
+        own = self._own(s)
+        return type(s)(*self._local.local(own, g, lr), *s[len(own) :])
 
 
-def compressed(method: Algorithm[Any], given: Any) -> Algorithm[Any]:
+def compressed(method: Method[Any], given: Any) -> Algorithm[Any]:
     """Return a method with small messages.
 
     Args:
@@ -146,11 +168,14 @@ def compressed(method: Algorithm[Any], given: Any) -> Algorithm[Any]:
     >>> compressed(PushPull(), {"kind": "top-k", "share": 0.1}).row_bits(1024, 32)
     4284
     """
+    if not isinstance(method, Algorithm):
+        what = f"{type(method).__name__} waits for nobody, but a memory wants messages in order"
+        raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
     if isinstance(method, Estimated):
         return With(compressed(method.method, given), method.estimator)
     if isinstance(method, Compressed):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
-    kind = CompressedRounds if isinstance(method, Local) else CompressedMethod
+    kind = CompressedRounds if isinstance(method, StepsAtHome) else CompressedMethod
     return kind(method, Compression.of(given))
 
 
@@ -173,7 +198,7 @@ def check_fixed(network: object) -> None:
 
 
 def check_messages(
-    method: Algorithm[Any], network: object, dim: int, message_dtype: object = None
+    method: Method[Any], network: object, dim: int, message_dtype: object = None
 ) -> None:
     """Refuse what small messages cannot do, before the first step."""
     if isinstance(method, Estimated):

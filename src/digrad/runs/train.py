@@ -26,6 +26,7 @@ from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
+from digrad.runs.wall import WallClock
 
 
 def train(
@@ -79,7 +80,8 @@ def train(
         together.told(lambda: until_the_end.enter_context(locked(folder.path)))
         together.told(lambda: _begin(folder, work, short))
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
-        execution = Distributed(together, engines, scalars)
+        wall = WallClock(folder.path) if together.first else None
+        execution = Distributed(together, engines, scalars, wall)
         carry_out(work, folder, execution, progress or _silent, checkpoint_seconds)
     return folder.path
 

@@ -24,6 +24,7 @@ from digrad.runs.launches import Launch, launcher
 from digrad.runs.lock import locked
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
+from digrad.runs.progress import telling
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
 from digrad.runs.wall import WallClock
@@ -82,7 +83,10 @@ def train(
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
         wall = WallClock(folder.path) if together.first else None
         execution = Distributed(together, engines, scalars, wall)
-        carry_out(work, folder, execution, progress or _silent, checkpoint_seconds)
+        tell = progress or _silent
+        if together.first:
+            tell = until_the_end.enter_context(telling(folder.path, stored, tell))
+        carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
 

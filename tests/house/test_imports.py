@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "algorithms": {"base", "networks", "theory"},
     "engines": {"base", "networks", "algorithms"},
     "peers": {"base", "networks", "algorithms", "engines"},
-    "optim": {"base", "networks", "theory", "algorithms", "engines"},
+    "optim": {"base", "networks", "theory", "algorithms", "engines", "peers"},
     "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
     "show": {"base", "networks", "theory", "analysis", "runs"},
     "front": {

@@ -42,11 +42,14 @@ from digrad.engines.processes.handshake import fingerprint
 from digrad.networks import TOPOLOGIES, Network, as_network, build
 from digrad.networks.registry import NetworkLike
 from digrad.optim import state as stored
+from digrad.optim.bucket_mixer import Link
+from digrad.optim.company import Company
 from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.layout import Layout, Parameters, lay_out
 from digrad.optim.rows import Rows, Setting
 from digrad.optim.scalars import Watch, Writer
+from digrad.peers.epochs import Epoch
 from digrad.theory.eigenvectors import perron
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -102,6 +105,11 @@ class Decentralized(torch.optim.Optimizer):
             them on the receiving side. The results are the same bits.
         log_dir: a folder for TensorBoard; see ``watch``.
         log_every: how many steps from one entry there to the next.
+        peers: a membership file: this process is one of its nodes, joined with the others by
+            their links alone, over the network that it names; see the guide on peers.
+        node: which node of ``peers`` this is; by default what DIGRAD_NODE says.
+        key: its key file, by default ``keys/NODE.key`` beside the membership file.
+        on_epoch: called with every epoch of ``peers`` that begins: who takes part from now on.
     """
 
     # GradScaler then always calls step(), and says through found_inf what it found: a rank
@@ -112,7 +120,7 @@ class Decentralized(torch.optim.Optimizer):
         self,
         params: Parameters,
         algorithm: Algorithm[Any] | str,
-        network: NetworkLike | str | Path,
+        network: NetworkLike | str | Path | None = None,
         lr: float = 0.01,
         *,
         weight_decay: float = 0.0,
@@ -128,6 +136,10 @@ class Decentralized(torch.optim.Optimizer):
         overlap: bool = True,
         log_dir: str | None = None,
         log_every: int = 100,
+        peers: str | Path | None = None,
+        node: str = "",
+        key: str | Path | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
     ) -> None:
         _check_numbers(lr=lr, weight_decay=weight_decay, bucket_bytes=bucket_bytes or 0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
@@ -138,15 +150,15 @@ class Decentralized(torch.optim.Optimizer):
             hint = f"use {self.algorithm.method!r} here; digrad run and digrad train take both"
             raise ParameterError(message(f"{what} backward does not leave", hint=hint))
         self.layout = lay_out(params)
-        self.network = _network(network, _nodes(self.layout, blocks, group))
+        self._company = None if peers is None else Company(peers, node, key, on_epoch)
+        self.network = self._the_network(network, blocks, group)
         check(self.algorithm, self.network)
         groups = [dict(one) for one in self.layout.groups]
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
-        fair = self.algorithm.moves_by(perron(self.network).n_pi) if scale_by_n_pi else 1.0
-        self._per_lr = 1 / fair
+        self._scale_by_n_pi = scale_by_n_pi
         options = {
             "lr and weight_decay": settings,
             "scale_by_n_pi": scale_by_n_pi,
@@ -154,16 +166,24 @@ class Decentralized(torch.optim.Optimizer):
             "overlap": overlap,
             "log_every": log_every if log_dir else 0,
         }
-        self.engine = connect(
-            self.network,
-            self.layout,
-            blocks=blocks,
-            group=group,
-            message_dtype=message_dtype,
-            timeout=timeout,
-            shared_memory=shared_memory,
-            about=self._about() | {key: str(value) for key, value in options.items()},
-        )
+        about = self._about() | {key: str(value) for key, value in options.items()}
+        if self._company is None:
+            self.engine = connect(
+                self.network,
+                self.layout,
+                blocks=blocks,
+                group=group,
+                message_dtype=message_dtype,
+                timeout=timeout,
+                shared_memory=shared_memory,
+                about=about,
+            )
+        else:
+            like = self.layout.like
+            kinds = {"device": like.device, "dtype": like.dtype, "message_dtype": message_dtype}
+            self.engine = self._company.join(self.layout, about, **kinds)
+            self.network = self._company.session.network
+        self._per_lr = self._fair()
         self.rows = Rows(
             self.algorithm,
             self.network,
@@ -171,9 +191,11 @@ class Decentralized(torch.optim.Optimizer):
             self.layout,
             bucket_bytes=bucket_bytes,
             overlap=overlap,
-            broadcast=broadcast,
+            broadcast=broadcast and self._company is None,
         )
         self.t = 0  # steps taken
+        if self._company is not None:
+            self._enter(self._company)
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = False
@@ -181,6 +203,52 @@ class Decentralized(torch.optim.Optimizer):
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
+
+    def _the_network(
+        self, given: NetworkLike | str | Path | None, blocks: Sequence[int] | None, group: Any
+    ) -> Network:
+        if self._company is not None and given is None:
+            return self._company.session.membership.graph
+        if self._company is not None or given is None:
+            wrong = "both network and peers are" if given is not None else "no network is"
+            hint = "the membership file names the network of peers; else pass one"
+            raise ParameterError(message(f"{wrong} given", hint=hint))
+        return _network(given, _nodes(self.layout, blocks, group))
+
+    def _fair(self) -> float:
+        n_pi = perron(self.network).n_pi if self._scale_by_n_pi else 1.0
+        return 1 / self.algorithm.moves_by(n_pi) if self._scale_by_n_pi else 1.0
+
+    def _enter(self, company: Company) -> None:
+        """Get the models ready for the first epoch of this node, or of one after it."""
+        try:
+            company.begin(self.rows)
+            self._restart(self.engine)
+        except PeerError as error:
+            company.renew(error, self._restart)
+        self.t = company.place.steps
+
+    @torch.no_grad()
+    def _restart(self, engine: Link) -> Rows:
+        """Begin the method anew from the models, among the members there are now."""
+        if self._company is not None:
+            self.network = self._company.session.network
+        check(self.algorithm, self.network)
+        self.engine, self._per_lr = engine, self._fair()
+        self.rows.restart(self.network, engine)
+        return self.rows
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the nodes whose data the model is of now."""
+        if self._company is not None:
+            return self._company.members
+        return tuple(self.network.name(i) for i in range(self.network.n))
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The epochs of a run of peers that this node has been in."""
+        return () if self._company is None else tuple(self._company.session.epochs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse: all ranks have laid out their rows."""
@@ -216,21 +284,33 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         with self._telling():
             skip = self._check_gradients()
-        scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
         self._cut_off = True
-        seconds = self.rows.step(
-            [
-                Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
-                for g in self.param_groups
-            ],
-            scale=1.0 if scale is None else 1 / float(scale),
-            skip=skip,
-            t=self.t,
-        )
+        seconds = self._take(skip) if self._company is None else self._go_on(skip, self._company)
         self._cut_off = False
         self.t += 1
         self._watch.step(self.t, seconds)
         return loss
+
+    def _take(self, skip: Sequence[int]) -> float:
+        """Take a step; return the seconds spent in exchanges."""
+        scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
+        settings = [
+            Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
+            for g in self.param_groups
+        ]
+        factor = 1.0 if scale is None else 1 / float(scale)
+        return self.rows.step(settings, scale=factor, skip=skip, t=self.t)
+
+    def _go_on(self, skip: Sequence[int], company: Company) -> float:
+        """Take a step with the members there are, or leave it out if they already have."""
+        seconds, taken = 0.0, False
+        while not taken and not company.behind:
+            try:
+                seconds, taken = self._take(skip), True
+            except PeerError as error:
+                company.renew(error, self._restart)
+        company.stepped()
+        return seconds
 
     @contextmanager
     def consensus(self) -> Iterator[Tensor]:
@@ -252,7 +332,9 @@ class Decentralized(torch.optim.Optimizer):
     def consensus_vector(self) -> Tensor:
         """Return xhat as one row of ``layout.dim`` numbers; every rank must ask for it."""
         self._check_usable()
-        return self.rows.xhat()
+        if self._company is None:
+            return self.rows.xhat()
+        return self._company.sum(lambda: self.rows.xhat(), self._restart)
 
     def watch(self, writer: Writer | str, every: int = 100) -> None:
         """Write scalars for TensorBoard every so many steps; call it on every rank.
@@ -313,12 +395,21 @@ class Decentralized(torch.optim.Optimizer):
 
     def close(self) -> None:
         """End the exchange with the other ranks; the models stay as they are."""
+        if self._company is not None:
+            self._company.session.close()
+            return
         with suppress(PeerError):  # what is still under way is of no use
             self.engine.forget()
         self.engine.close()
         # A collective's threads may still hold its tensors, and the process aborts if Python ends
         # before they let go, for which they need it for a moment.
         sleep(0.02)
+
+    def leave(self) -> None:
+        """Leave a run of peers politely, before its end: the others go on without this node."""
+        if self._company is None:
+            raise ParameterError(message("only peers can leave", hint="close() ends all"))
+        self._company.session.close(leaving=True)
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""

@@ -118,6 +118,8 @@ class Links:
             detail = f"{key}: {str(_about(hello).get(key))[:200]} and {self.about[key][:200]}"
             hint = "start every node with the same network, model, algorithm and versions"
             raise DisagreeError(message(what, detail, hint=hint))
+        if end.closed:
+            raise ClosedError(f"the link with {peer} is closed")
         end.vacate()
         return end, {"ok": True, "next": end.wanted()}
 

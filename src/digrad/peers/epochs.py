@@ -8,7 +8,7 @@ lives has said that it has stopped, or has had ``timeout`` seconds to say so.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from digrad.base.errors import DigradError
 from digrad.networks.network import Network
@@ -17,7 +17,29 @@ from digrad.peers.frames import RubbishError
 from digrad.peers.membership import Link, Membership
 
 NONE = -1  # the epoch before the first
+SUMS = 1 << 20  # more sums over all nodes than anybody takes between two steps
 HASTE = 1.0  # seconds that a member's line to the hub may be down
+
+
+class Place(NamedTuple):
+    """How far a node has come: steps taken, and sums over all nodes since the last of them."""
+
+    steps: int = 0
+    sums: int = 0
+
+    @property
+    def number(self) -> int:
+        """Return it as one number, in the same order."""
+        return self.steps * SUMS + self.sums
+
+    @classmethod
+    def of(cls, number: int) -> "Place":
+        """Read it back.
+
+        >>> Place.of(Place(7, 2).number)
+        Place(steps=7, sums=2)
+        """
+        return cls(*divmod(number, SUMS))
 
 
 @dataclass(frozen=True)
@@ -28,8 +50,13 @@ class Epoch:
     members: tuple[str, ...] = ()
     cut: tuple[Link, ...] = ()  # links that are lost though both ends live
     newcomers: tuple[str, ...] = ()  # who starts from the models of the others
-    t: int = 0  # steps taken before it
+    t: int = 0  # how far the run had come, as the number of a ``Place``: the farthest member's
     why: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Steps taken before it."""
+        return Place.of(self.t).steps
 
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
@@ -89,6 +116,7 @@ class Seen:
     done: bool = False
     t: int = 0
     lost: list[tuple[Link, bool]] = field(default_factory=list)  # whom it cannot hear; still up?
+    fresh: bool = False  # whether it has no model of the run yet
     token: str = ""  # of its process: one that was started again is another
 
 
@@ -141,7 +169,7 @@ class Council:
         try:
             lost = [((str(j), str(i)), bool(up)) for j, i, up in said.get("lost", ())]
             flags: dict[str, Any] = {
-                key: bool(said.get(key)) for key in ("ready", "leaving", "done")
+                key: bool(said.get(key)) for key in ("ready", "leaving", "done", "fresh")
             }
             flags |= {"epoch": int(said["epoch"]), "t": int(said["t"])}
             known = Seen(now, None, lost=lost, token=str(said.get("token"))[:64], **flags)
@@ -177,12 +205,19 @@ class Council:
         """Whether a node has been silent for too long."""
         known, membership = self.seen.get(name), self._membership
         if known is None:  # after a restart of the hub it may not have found it yet
-            return now - self._began > membership.timeout
+            haste = 3 * HASTE if self._missed(name) else membership.timeout
+            return now - self._began > min(haste, membership.timeout)
         if known.done:
             return False
         if known.gone is not None:
             return now - known.gone > min(HASTE, membership.grace)
         return now - known.at > membership.timeout
+
+    def _missed(self, name: str) -> bool:
+        """Whether a neighbour has lost its connection with a node."""
+        return any(
+            name in link and not up for known in self.seen.values() for link, up in known.lost
+        )
 
     def _joining(self, name: str) -> bool:
         known = self.seen.get(name)
@@ -198,7 +233,7 @@ class Council:
             known = self.seen.get(name)
             if self._lost(name, now):
                 return f"{name} is lost"
-            if known is not None and known.epoch == NONE and known.ready:
+            if known is not None and known.ready and known.token != self._tokens.get(name):
                 return f"{name} was started again"
             if known is not None and known.epoch == self.epoch.number:
                 if known.leaving and not known.done:
@@ -211,7 +246,9 @@ class Council:
     def _settled(self, now: float) -> bool:
         """Whether everybody has spoken that is still awaited."""
         awaited = self.epoch.members or self._membership.names
-        late = now - (self._since or now) > self._membership.timeout
+        ready = sum(map(self._joining, self._membership.names))
+        enough = ready >= (self._membership.least if self.epoch.number == NONE else 1)
+        late = now - (self._since or now) > self._membership.timeout and enough
         return late or all(self._joining(name) or self._out(name, now) for name in awaited)
 
     def _out(self, name: str, now: float) -> bool:
@@ -233,7 +270,7 @@ class Council:
             self.stopped = f"{len(members)} nodes are left, fewer than least = {least}"
         if self.stopped:
             return
-        newcomers = tuple(name for name in members if self.seen[name].epoch == NONE)
+        newcomers = tuple(name for name in members if self.seen[name].fresh)
         if len(newcomers) == len(members):
             newcomers = ()  # nobody has a model to give
         t = max((self.seen[name].t for name in members), default=0)

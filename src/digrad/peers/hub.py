@@ -68,7 +68,7 @@ class Hub:
         """Write down what was decided since."""
         for epoch in self._council.history[self._known :]:
             count = len(epoch.members)
-            self._tell(f"epoch {epoch.number}: {count} nodes from step {epoch.t} on: {epoch.why}")
+            self._tell(f"epoch {epoch.number}: {count} nodes: {epoch.why}")
             if self._history is not None:
                 with self._history.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(epoch.to_dict()) + "\n")
@@ -158,7 +158,7 @@ class Line:
         hub = who.membership.hub
         assert hub is not None
         self._who, self._where, self._heard = who, hub.reached_at, heard
-        self._said: dict[str, Any] = {"epoch": NONE, "t": 0, "token": token_hex(8)}
+        self._said: dict[str, Any] = {"epoch": NONE, "t": 0, "fresh": True, "token": token_hex(8)}
         self._lock, self._news, self._closed = Lock(), Event(), Event()
         self.up = False
         self._thread = Thread(target=self._run, name="digrad hub line", daemon=True)

@@ -11,6 +11,7 @@ from typing import Any
 from digrad.base.errors import DigradError, lookup, message
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.transports.transport import LinkError
+from digrad.networks.network import Network
 from digrad.peers.board import Board, Links
 from digrad.peers.engine import Peers
 from digrad.peers.epochs import NONE, Epoch
@@ -47,6 +48,7 @@ class Session:
         self.membership, self.node, self._told = membership, node, told
         self._who = Credentials(membership, node, key_file)
         self.epoch, self.epochs = Epoch(), list[Epoch]()
+        self.fresh = True  # whether this node has no model of the run yet
         self._news, self._latest = Condition(), Answer(Epoch(), False, False, "")
         self._links: Links | None = None
         self._board = Board(self._who, lambda text: log.info("%s", text))
@@ -70,7 +72,7 @@ class Session:
         """Wait for the next epoch, connect with the neighbours in it, and return the engine.
 
         Args:
-            t: steps taken so far.
+            t: how far this node has come; all start from the farthest.
             about: what all nodes must have in common, as texts.
             options: device, dtype and message_dtype of the engine.
         """
@@ -98,6 +100,16 @@ class Session:
             self._told(epoch, time.monotonic() - began)
             node = self.membership.names.index(self.node)
             return Peers(net, node, place[self.node], ends, **options)
+
+    @property
+    def network(self) -> Network:
+        """The network of the members there are now."""
+        return self.epoch.network(self.membership)
+
+    @property
+    def newcomers(self) -> list[int]:
+        """The ranks of those who have no model of the run yet, where others have."""
+        return [self.epoch.members.index(name) for name in self.epoch.newcomers]
 
     def _may_try_again(self, ends: Links) -> bool:
         if self._line is None or any(end.final for end in ends.ends):
@@ -137,9 +149,15 @@ class Session:
     def _counted_out(self, epoch: Epoch) -> str:
         return message(
             f"the others have gone on without {self.node}: {epoch.why}",
-            f"epoch {epoch.number}, step {epoch.t}: {', '.join(epoch.members)}",
+            f"epoch {epoch.number}: {', '.join(epoch.members)}",
             hint="start the node again, or call rejoin(): it takes the others' model",
         )
+
+    def settle(self) -> None:
+        """Say that this node has a model of the run, which others may start from."""
+        self.fresh = False
+        if self._line is not None:
+            self._line.say(fresh=False)
 
     def accuse(self, error: PeerError) -> None:
         """Tell the hub whose messages do not come, unless the epoch is over anyway."""
@@ -154,10 +172,16 @@ class Session:
         """Forget the epoch that went on without this node; ``join`` then asks to be let in."""
         self._hang_up()
         with self._news:
-            self.epoch = Epoch()
+            self.epoch, self.fresh = Epoch(), True
             self._latest = Answer(Epoch(), False, False, "")
         if self._line is not None:
-            said = {"epoch": NONE, "lost": [], "current": None, "token": token_hex(8)}
+            said = {
+                "epoch": NONE,
+                "lost": [],
+                "current": None,
+                "token": token_hex(8),
+                "fresh": True,
+            }
             self._line.say(**said)
 
     def _hang_up(self) -> None:

@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "networks", "algorithms"},
     "peers": {"base", "networks", "algorithms", "engines"},
     "optim": {"base", "networks", "theory", "algorithms", "engines", "peers"},
-    "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
+    "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "peers", "optim"},
     "show": {"base", "networks", "theory", "analysis", "runs"},
     "front": {
         *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "show", "studies"),
+        *("engines", "peers", "runs", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.

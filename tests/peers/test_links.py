@@ -35,7 +35,7 @@ class Pair:
         for name in NAMES:
             self.boards[name].use(self.links[name])
         with ThreadPoolExecutor(2) as pool:
-            for work in [pool.submit(links.connect) for links in self.links.values()]:
+            for work in [pool.submit(links.connect, 20.0) for links in self.links.values()]:
                 work.result(30)
         return Wire(self.links["a"]), Wire(self.links["b"])
 
@@ -136,4 +136,4 @@ def test_who_does_not_come_is_named(make: Callable[..., Pair]) -> None:
     pair = make(timeout=0.4, grace=0.1)
     pair.boards["a"].use(pair.links["a"])
     with pytest.raises(MembershipError, match=r"b did not come within 0.4 s\n  a -> b"):
-        pair.links["a"].connect()
+        pair.links["a"].connect(0.4)

@@ -205,7 +205,7 @@ def test_a_ring_is_closed_around_a_lost_node(make: Callable[..., Run]) -> None:
 
 
 def test_one_that_joins_late_takes_the_others_model(make: Callable[..., Run]) -> None:
-    run = make(timeout=2.0)
+    run = make(start=2.0)
     early = run.names[:3]
     there = threading.Event()
 

@@ -17,6 +17,7 @@ from digrad.cli.check import check
 from digrad.cli.design import design
 from digrad.cli.output import warn
 from digrad.cli.overview import greet
+from digrad.cli.peers import hub, keys, peers
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
@@ -32,10 +33,13 @@ for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.pl
 app.command()(check)
 app.command()(design)
 app.command()(train)
+app.command()(peers)
+app.command()(hub)
 app.command()(report)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
+app.add_typer(keys, name="keys")
 
 
 @app.callback(invoke_without_command=True)

@@ -36,6 +36,7 @@ class Company:
         node: the name of the node here; the environment's DIGRAD_NODE if empty.
         key: its key file; ``keys/NODE.key`` beside the membership file if none.
         told: called with every epoch that begins.
+        resumed: steps that the models here already have behind them; none: they are new.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Company:
         node: str,
         key: str | Path | None,
         told: Callable[[Epoch], None] | None,
+        resumed: int | None = None,
     ) -> None:
         made = load_membership(membership)
         node = node or os.environ.get("DIGRAD_NODE", "")
@@ -56,7 +58,9 @@ class Company:
         self.session = Session(made, node, file, self._note)
         self._about: Mapping[str, str] = {}
         self._options: dict[str, Any] = {}
-        self._ahead, self.place, self._mean = Place(), Place(), torch.empty(0)
+        self._ahead, self.place, self._mean = Place(), Place(resumed or 0), torch.empty(0)
+        if resumed is not None:
+            self.session.settle()
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -110,6 +110,8 @@ class Decentralized(torch.optim.Optimizer):
         node: which node of ``peers`` this is; by default what DIGRAD_NODE says.
         key: its key file, by default ``keys/NODE.key`` beside the membership file.
         on_epoch: called with every epoch of ``peers`` that begins: who takes part from now on.
+        resumed: steps that the parameters of a peer already have behind them, as when they were
+            stored and loaded again; without it, they are replaced by those of the others.
     """
 
     # GradScaler then always calls step(), and says through found_inf what it found: a rank
@@ -140,6 +142,7 @@ class Decentralized(torch.optim.Optimizer):
         node: str = "",
         key: str | Path | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
+        resumed: int | None = None,
     ) -> None:
         _check_numbers(lr=lr, weight_decay=weight_decay, bucket_bytes=bucket_bytes or 0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
@@ -150,7 +153,7 @@ class Decentralized(torch.optim.Optimizer):
             hint = f"use {self.algorithm.method!r} here; digrad run and digrad train take both"
             raise ParameterError(message(f"{what} backward does not leave", hint=hint))
         self.layout = lay_out(params)
-        self._company = None if peers is None else Company(peers, node, key, on_epoch)
+        self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
         self.network = self._the_network(network, blocks, group)
         check(self.algorithm, self.network)
         groups = [dict(one) for one in self.layout.groups]

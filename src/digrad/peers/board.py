@@ -78,21 +78,21 @@ class Links:
 
         return dial
 
-    def connect(self) -> None:
+    def connect(self, seconds: float) -> None:
         """Wait until every link is there; raise if one does not come in time."""
         for end in self.ends:
             end.start()
-        until = time.monotonic() + self._who.membership.timeout
+        until = time.monotonic() + seconds
         while True:
             lacking = [(link, end) for link, end in self._ends.items() if not end.up]
             refused = [end for _, end in lacking if end.final]
             if not lacking:
                 return
             if refused or time.monotonic() > until or any(end.over for _, end in lacking):
-                raise MembershipError(self._missing(lacking, refused))
+                raise MembershipError(self._missing(lacking, refused, seconds))
             time.sleep(0.005)
 
-    def _missing(self, lacking: list[tuple[Link, End]], refused: list[End]) -> str:
+    def _missing(self, lacking: list[tuple[Link, End]], refused: list[End], seconds: float) -> str:
         if refused:
             return refused[0].refused
         lines = [
@@ -100,7 +100,6 @@ class Links:
             for (j, i), end in lacking[:4]
         ]
         names = ", ".join(dict.fromkeys(end.peer for _, end in lacking))
-        seconds = self._who.membership.timeout
         hint = "start it, or let `digrad peers check` say which links can be opened"
         return message(f"{names} did not come within {seconds:.3g} s", *lines, hint=hint)
 

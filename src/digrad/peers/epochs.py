@@ -246,9 +246,10 @@ class Council:
     def _settled(self, now: float) -> bool:
         """Whether everybody has spoken that is still awaited."""
         awaited = self.epoch.members or self._membership.names
-        ready = sum(map(self._joining, self._membership.names))
-        enough = ready >= (self._membership.least if self.epoch.number == NONE else 1)
-        late = now - (self._since or now) > self._membership.timeout and enough
+        first, membership = self.epoch.number == NONE, self._membership
+        enough = sum(map(self._joining, membership.names)) >= (membership.least if first else 1)
+        patience = membership.start if first else membership.timeout
+        late = enough and now - (self._since or now) > patience
         return late or all(self._joining(name) or self._out(name, now) for name in awaited)
 
     def _out(self, name: str, now: float) -> bool:

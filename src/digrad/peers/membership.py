@@ -1,6 +1,7 @@
 """The membership file of a run: its network, and how every node is reached and known.
 
     run = "north-sea"                     # what the run is called
+    experiment = "experiment.toml"        # what `digrad peers` trains; a script brings its own
     timeout = 30.0                        # seconds to wait for a neighbour
 
     [network]                             # as for `digrad analyze`
@@ -87,8 +88,10 @@ class Membership:
     nodes: dict[str, Site]
     network: dict[str, Any]
     hub: Site | None = None
+    experiment: str = ""  # the file of what is trained, for `digrad peers`
     links: tuple[Dial, ...] = ()
     timeout: float = 30.0  # seconds to wait for a neighbour
+    start: float = 120.0  # seconds to wait for all nodes before the first epoch
     grace: float = 3.0  # seconds that a broken link may take to come back
     least: int = 2  # nodes that go on; fewer stop
     encrypt: bool = True  # false: links are authenticated when they are made, no more
@@ -98,6 +101,7 @@ class Membership:
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anybody dials."""
         real(self.timeout, "timeout", above=0)
+        real(self.start, "start", above=0)
         real(self.grace, "grace", least=0, most=self.timeout, hint="at most the timeout")
         if HUB in self.nodes:
             raise MembershipError(message(f"no node can be called {HUB!r}", hint="rename it"))
@@ -178,6 +182,13 @@ class Membership:
                 hint = f"give one of them an address; [[links]] says who dials ({dialer} would)"
                 what = f"{link[0]} -> {link[1]}: nobody can dial {other}, which has no address"
                 raise MembershipError(message(what, hint=hint))
+
+    def experiment_file(self) -> Path:
+        """Return the file of what is trained."""
+        if not self.experiment:
+            hint = 'experiment = "experiment.toml", which `digrad init` writes'
+            raise MembershipError(message("the file names no experiment", hint=hint))
+        return Path(self._found(self.experiment))
 
     def contractible(self) -> bool:
         """Whether new links may be made: wanted, and every node can be dialled."""

@@ -90,7 +90,8 @@ class Session:
                 self._line.say(epoch=epoch.number, ready=False, lost=[], current=epoch.to_dict())
             self._board.use(ends)
             try:
-                ends.connect()
+                alone = self._line is None  # then nobody has waited for all to come
+                ends.connect(self.membership.start if alone else self.membership.timeout)
             except MembershipError as error:
                 if not self._may_try_again(ends):
                     raise

@@ -22,7 +22,7 @@ from digrad.networks import exponential, weigh
 from digrad.problems import (
     Compiled,
     KnownOptimum,
-    Measured,
+    MeasuresItself,
     ModuleProblem,
     Problem,
     losses,
@@ -106,7 +106,7 @@ def test_keeps_the_contract() -> None:
     problem, module, _ = case()
     assert isinstance(problem, Problem)
     assert isinstance(problem, Compiled)
-    assert isinstance(problem, Measured)
+    assert isinstance(problem, MeasuresItself)
     assert not isinstance(problem, KnownOptimum)
     assert (problem.nodes, problem.dim) == (4, len(flat(module.parameters())))
     assert torch.equal(problem.start(), flat(p.detach() for p in module.parameters()))

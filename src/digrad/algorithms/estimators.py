@@ -19,7 +19,8 @@ from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.base.errors import ParameterError, message
 
-Memory = tuple[Tensor | None, ...]  # by name in ``Estimator.names``; none before the first step
+# By name in ``Estimator.names``; none before the first step.
+EstimatorMemory = tuple[Tensor | None, ...]
 
 
 class Samples(Protocol):
@@ -47,8 +48,8 @@ class Estimator(Protocol):
         ...
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         """Return the estimates of step t at x, and the memory."""
         ...
 
@@ -71,8 +72,8 @@ class Saga:
         return samples + 1
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         table, mean = memory
         if table is None or mean is None:
@@ -88,7 +89,7 @@ class Saga:
 
     def _later(
         self, table: Tensor, mean: Tensor, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+    ) -> tuple[Tensor, EstimatorMemory]:
         fresh = [samples.one(x, number) for number in samples.drawn.unbind(-1)]
         places = [_place(number, x) for number in samples.drawn.unbind(-1)]
         before = [table.gather(-3, place).squeeze(-3) for place in places]
@@ -141,8 +142,8 @@ class Svrg:
         return 2
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         at, whole = memory
         if at is None or whole is None or t % (self.period or int(samples.sizes.max())) == 0:

@@ -21,7 +21,7 @@ SHOWN = 20  # losses listed in a report
 
 
 @dataclass(frozen=True)
-class Loss:
+class WeakPoint:
     """A node or link whose loss cuts others off, and what remains without it."""
 
     node: int | None
@@ -42,8 +42,8 @@ class Losses:
     """All single points of failure of a network."""
 
     network: Network
-    nodes: list[Loss]
-    links: list[Loss]
+    nodes: list[WeakPoint]
+    links: list[WeakPoint]
 
     def to_dict(self) -> dict[str, Any]:
         """Return them ready for JSON, by names."""
@@ -75,11 +75,11 @@ def losses(network: Network) -> Losses:
         raise ParameterError(message(what, hint=f"--losses takes up to {MOST:,} of them together"))
     everybody = np.arange(network.n)
     nodes = [
-        Loss(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
+        WeakPoint(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
         for i, remains in _without_nodes(network)
     ]
     cut = [
-        Loss(None, link, remains, np.setdiff1d(everybody, remains))
+        WeakPoint(None, link, remains, np.setdiff1d(everybody, remains))
         for link, remains in _without_links(network, links)
     ]
     return Losses(network, nodes, cut)

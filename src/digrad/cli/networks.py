@@ -36,7 +36,7 @@ PushFile = Annotated[
         metavar="C_FILE", help="The file of C, where the first one holds R.", show_default=False
     ),
 ]
-Nodes = Annotated[
+NodeCount = Annotated[
     int | None, typer.Option("--nodes", "-n", help="Number of nodes of a topology [default: 16].")
 ]
 Params = Annotated[
@@ -51,7 +51,7 @@ WeightsName = Annotated[
         autocompletion=completion.weights,
     ),
 ]
-PushGraph = Annotated[
+PushGraphOption = Annotated[
     str,
     typer.Option(
         help="Push over the `same` links, or over their `reverse` as in the paper.",
@@ -74,11 +74,11 @@ Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or 
 def analyze(
     what: What,
     push_file: PushFile = None,
-    nodes: Nodes = None,
+    nodes: NodeCount = None,
     param: Params = None,
     seed: Seed = None,
     weights: WeightsName = None,
-    push_graph: PushGraph = "same",
+    push_graph: PushGraphOption = "same",
     lipschitz: Lipschitz = 1.0,
     sigma: Sigma = 1.0,
     delta_f: DeltaF = 1.0,
@@ -172,7 +172,7 @@ def compare(
             autocompletion=completion.weights,
         ),
     ] = None,
-    push_graph: PushGraph = "same",
+    push_graph: PushGraphOption = "same",
     seed: Seed = None,
     lipschitz: Lipschitz = 1.0,
     sigma: Sigma = 1.0,

@@ -16,7 +16,7 @@ from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, s
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """What the user asked for."""
 
     what: str
@@ -67,14 +67,14 @@ def reproduce(
     """
     make = lookup(FIGURES, what, "figure")
     folder = out or Path("runs") / (f"{what}-quick" if quick else what)
-    make(Order(what, quick, folder, device, resume, data_dir))
+    make(Request(what, quick, folder, device, resume, data_dir))
     if quick and what != "networks":
         show(
             "quick: much shorter than the figure itself, so methods may come in another order here"
         )
 
 
-def _networks(order: Order) -> None:
+def _networks(order: Request) -> None:
     from digrad.analysis import analyze
     from digrad.networks import erdos_renyi, multi_sub_ring, weigh
     from digrad.studies.networks import networks
@@ -90,7 +90,7 @@ def _networks(order: Order) -> None:
     show(f"report: {write_network_page(found, order.page)}")
 
 
-def _logistic(order: Order) -> None:
+def _logistic(order: Request) -> None:
     from digrad.studies.logistic import logistic
 
     with interruptible(order.again):
@@ -100,7 +100,7 @@ def _logistic(order: Order) -> None:
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _mnist(order: Order) -> None:
+def _mnist(order: Request) -> None:
     from digrad.studies.mnist import mnist
 
     with interruptible(order.again):
@@ -111,7 +111,7 @@ def _mnist(order: Order) -> None:
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _robustness(order: Order) -> None:
+def _robustness(order: Request) -> None:
     from digrad.runs.results import Results
     from digrad.show.figures import save_figure
     from digrad.studies.mnist import nodes, step_sizes
@@ -134,7 +134,7 @@ def _robustness(order: Order) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=shown)
 
 
-FIGURES: dict[str, Callable[[Order], None]] = {
+FIGURES: dict[str, Callable[[Request], None]] = {
     "networks": _networks,
     "logistic": _logistic,
     "mnist": _mnist,

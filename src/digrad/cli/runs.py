@@ -79,7 +79,7 @@ def plot(
         Path | None, typer.Option(help="PNG, SVG or PDF [default: DIR/METRIC.png].")
     ] = None,
     metric: Metric = "",
-    x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
 ) -> None:

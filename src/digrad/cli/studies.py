@@ -9,7 +9,7 @@ from digrad.cli.report import write_study_page
 from digrad.cli.runs import interruptible
 
 if TYPE_CHECKING:
-    from digrad.cli.reproduce import Order
+    from digrad.cli.reproduce import Request
 
 SLOPES = {
     "family": "family",
@@ -23,7 +23,7 @@ SLOPES = {
 RANKS = {"predictor": "predictor", "transient": "transient time", "step": "1/largest stable step"}
 
 
-def speedup(order: "Order") -> None:
+def speedup(order: "Request") -> None:
     """Measure linear speedup over families of networks."""
     from digrad.studies import speedup as study
     from digrad.studies.results import render, to_csv
@@ -49,7 +49,7 @@ def speedup(order: "Order") -> None:
     write_study_page(order.page, parts, title="Linear speedup", again=order.command)
 
 
-def practice(order: "Order") -> None:
+def practice(order: "Request") -> None:
     """Put theory beside practice over many random networks."""
     from digrad.studies import practice as study
     from digrad.studies.results import render, to_csv
@@ -72,7 +72,7 @@ def practice(order: "Order") -> None:
     write_study_page(order.page, parts, title="Theory and practice", again=order.command)
 
 
-def _save(figure: Any, order: "Order") -> None:
+def _save(figure: Any, order: "Request") -> None:
     from digrad.show.figures import save_figure
 
     for suffix in (".png", ".pdf"):

@@ -10,14 +10,23 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from digrad.algorithms import ALGORITHMS, Algorithm, as_algorithm
+from digrad.algorithms import METHODS, Method, as_method
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.clocks import Clock
+from digrad.clocks import clock as make_clock
 from digrad.front.networks import labelled
 from digrad.front.run import Run
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
 from digrad.runs.execute import do_jobs, run
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, typed
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    KindSpec,
+    NetworkSpec,
+    arguments,
+    typed,
+)
 from digrad.runs.folder import Memory
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress
 from digrad.runs.planning import Given, plan, resolved
@@ -50,6 +59,7 @@ def simulate(
     device: str = "cpu",
     dtype: str = "",
     scale_by_n_pi: bool = True,
+    clock: Clock | Mapping[str, Any] | None = None,
     compile: str = "auto",
     name: str = "simulation",
     out: str | Path | None = None,
@@ -81,6 +91,9 @@ def simulate(
         device: where the nodes live.
         dtype: float32 or float64; the problem's own if it is an object, else float32.
         scale_by_n_pi: give methods that move by nπ times the gradient lr/(nπ).
+        clock: how long gradients and messages take, from ``digrad.clock`` or a dict of its keys;
+            then the axes ``time`` and ``rounds`` are recorded too. Methods that wait for nobody
+            always have one.
         compile: ``auto``, ``always`` or ``never``.
         name: what reports call the run.
         out: a folder; then the run is recorded there, and can be interrupted and resumed.
@@ -117,6 +130,7 @@ def simulate(
         metrics_every=said["every"],
         dtype=_typed(dtype=dtype)["dtype"] or _dtype(made),
         scale_by_n_pi=scale_by_n_pi,
+        clock=_clock(clock),
         compile=compile,
         name=name,
     )
@@ -192,11 +206,11 @@ def _dtype(problem: Problem | None) -> str:
     return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
 
 
-def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
+def _methods(given: Any) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
         return {str(label): _method(one) for label, one in given.items()}
-    found: dict[str, tuple[Algorithm[Any], str]] = {}
+    found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
         method, name = _method(one)
         label = name or repr(method)
@@ -207,19 +221,19 @@ def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
     return found
 
 
-def _method(one: Any) -> tuple[Algorithm[Any], str]:
-    method = as_algorithm(one)
+def _method(one: Any) -> tuple[Method[Any], str]:
+    method = as_method(one)
     if isinstance(one, str):
         return method, one
-    plain = {cls: name for name, cls in ALGORITHMS.items()}.get(type(method), "")
+    plain = {cls: name for name, cls in METHODS.items()}.get(type(method), "")
     return method, plain if plain and method == type(method)() else ""
 
 
 def _described(
-    label: str, method: Algorithm[Any], name: str, rates: tuple[float, ...]
+    label: str, method: Method[Any], name: str, rates: tuple[float, ...]
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
-    known = name or {cls: key for key, cls in ALGORITHMS.items()}.get(type(method), "")
+    known = name or {cls: key for key, cls in METHODS.items()}.get(type(method), "")
     values: dict[str, Any] = {}
     if is_dataclass(method):
         values = {f.name: getattr(method, f.name) for f in fields(method)}
@@ -256,3 +270,18 @@ def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
         hint = "pass a name, a dict, or a function from the step's number to a factor"
         raise ParameterError(message(f"schedule cannot be {given!r}", hint=hint))
     return given, KindSpec("given", {"repr": repr(given)})
+
+
+def _clock(given: Any) -> dict[str, Any]:
+    """Return a clock as a file says it; nothing for none."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        table = arguments(make_clock, given, "clock", ("folders",))
+        given = make_clock(**table)
+    if not isinstance(given, Clock):
+        hint = "pass dg.clock(straggler=5.0), or a dict of its keys"
+        raise ParameterError(message(f"clock cannot be {given!r}", hint=hint))
+    said = {f.name: getattr(given, f.name) for f in fields(given)}
+    trace = [list(times) for times in said.pop("trace")]
+    return {**said, "stragglers": list(said["stragglers"]), **({"trace": trace} if trace else {})}

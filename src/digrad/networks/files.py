@@ -39,7 +39,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
     HEADERS,
     WEIGHTS,
-    Links,
+    LinkList,
     adjacency_list,
     check_reading,
     edge_list,
@@ -50,7 +50,7 @@ from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import SUM_TOLERANCE, Network
 
 CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
-Content: TypeAlias = Links | Network | csr_array  # what a file may hold
+Content: TypeAlias = LinkList | Network | csr_array  # what a file may hold
 
 
 def load(
@@ -78,7 +78,7 @@ def load(
         raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
     found = [_read(Path(path)) for path in paths]
     with _blaming(" and ".join(map(_shown, paths))):
-        if not isinstance(found[0], Links):
+        if not isinstance(found[0], LinkList):
             check_unnamed(attributes, "the file holds weights, not a list of links")
         read = attributes or LinkAttributes()
         loaded = _one(found[0], read) if len(found) == 1 else _pair(found)
@@ -161,7 +161,7 @@ def _blaming(where: str, hint: str = "") -> Iterator[None]:
 
 def _one(content: Content, attributes: LinkAttributes) -> Digraph | Network:
     """Say what a single matrix means."""
-    if isinstance(content, Links):
+    if isinstance(content, LinkList):
         return content.read(attributes)
     if not isinstance(content, csr_array):
         return content

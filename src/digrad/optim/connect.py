@@ -13,7 +13,7 @@ from digrad.engines.processes.routes import bounds_of
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.layout import Layout
-from digrad.optim.local import Local
+from digrad.optim.local import LocalEngine
 
 
 def connect(
@@ -41,7 +41,7 @@ def connect(
                     f"pass a list of {net.n} models' parameters to play all nodes here",
                 )
             )
-        return Local(net, device=like.device, dtype=like.dtype)
+        return LocalEngine(net, device=like.device, dtype=like.dtype)
     world, rank = distributed.get_world_size(group), distributed.get_rank(group)
     _check_own(net.n, world, rank, layout, blocks)
     return Processes(

@@ -47,7 +47,7 @@ from digrad.optim.company import Company
 from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.layout import Layout, Parameters, lay_out
-from digrad.optim.rows import Rows, Setting
+from digrad.optim.rows import GroupOptions, Rows
 from digrad.optim.scalars import Watch, Writer
 from digrad.peers.epochs import Epoch
 from digrad.theory.eigenvectors import perron
@@ -298,7 +298,7 @@ class Decentralized(torch.optim.Optimizer):
         """Take a step; return the seconds spent in exchanges."""
         scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
         settings = [
-            Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
+            GroupOptions(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
             for g in self.param_groups
         ]
         factor = 1.0 if scale is None else 1 / float(scale)

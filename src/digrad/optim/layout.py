@@ -18,7 +18,7 @@ Parameters: TypeAlias = Model | Iterable[Model]
 
 
 @dataclass(frozen=True)
-class Slot:
+class Span:
     """Where one parameter lies in a row."""
 
     name: str
@@ -52,7 +52,7 @@ class Layout:
     Columns are in the order of the parameter groups, so that each group is one stretch.
     """
 
-    slots: tuple[Slot, ...]
+    slots: tuple[Span, ...]
     models: tuple[tuple[Tensor, ...], ...]  # for each own node its parameters, slot by slot
     frozen: tuple[Tensor, ...]  # parameters that asked for no gradient
     groups: tuple[dict[str, Any], ...]  # as torch.optim.Optimizer takes them
@@ -126,7 +126,7 @@ def lay_out(params: Parameters) -> Layout:
         for name, parameter in _trainable(group):
             # Dense tensors keep the order of their numbers, as channels_last needs it.
             stride = torch.empty_like(parameter, device="meta").stride()
-            slots.append(Slot(name, g, start, parameter.shape, stride))
+            slots.append(Span(name, g, start, parameter.shape, stride))
             start += parameter.numel()
     if not start:
         raise ParameterError(

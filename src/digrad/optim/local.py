@@ -9,7 +9,7 @@ from digrad.engines.simulator import Simulator
 from digrad.networks.network import Network
 
 
-class Local:
+class LocalEngine:
     """A simulator with what else the optimizer asks of an engine; nothing travels."""
 
     rank, world = 0, 1
@@ -21,7 +21,7 @@ class Local:
         self.sent = Sent()
         self._links = len(net.pull_graph.edges), len(net.push_graph.edges)
 
-    def at(self, t: int) -> "Local":
+    def at(self, t: int) -> "LocalEngine":
         """Return the mixer of step t: this one, since the network stays as it is."""
         return self
 

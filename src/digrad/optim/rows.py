@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Local, Needs
+from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
@@ -15,7 +15,7 @@ from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
 
 
-class Setting(NamedTuple):
+class GroupOptions(NamedTuple):
     """What a parameter group asks for in one step."""
 
     lr: float
@@ -65,7 +65,7 @@ class Rows:
             bucket.settle(self.algorithm, self.algorithm.init(bucket.models))
 
     def step(
-        self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int], t: int
+        self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int
     ) -> float:
         """Take one step with the gradients that the parameters have.
 
@@ -80,7 +80,7 @@ class Rows:
         Returns:
             The seconds spent in exchanges.
         """
-        if isinstance(self.algorithm, Local):
+        if isinstance(self.algorithm, StepsAtHome):
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(self.algorithm, settings, scale, skip)
@@ -95,7 +95,11 @@ class Rows:
         return turns.seconds
 
     def _at_home(
-        self, algorithm: Local[Any], settings: Sequence[Setting], scale: float, skip: Sequence[int]
+        self,
+        algorithm: StepsAtHome[Any],
+        settings: Sequence[GroupOptions],
+        scale: float,
+        skip: Sequence[int],
     ) -> float:
         for bucket in self.buckets:
             lr, decay = settings[bucket.group]

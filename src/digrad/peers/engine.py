@@ -15,7 +15,7 @@ from digrad.engines.processes.engine import Sent
 from digrad.engines.processes.exchange import Exchange, Mixing
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.routes import bounds_of, route
-from digrad.engines.transports.buffers import Results, keep_freed_memory
+from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
 from digrad.peers.board import Links
@@ -70,7 +70,7 @@ class Peers:
         }
         self._wire = Wire(links)
         self._collectives = Collectives(net, self._wire, rank, self._number)
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, Results()
+        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
         self._begun: list[tuple[Verb, Exchange]] = []
 
     def at(self, t: int) -> "Peers":

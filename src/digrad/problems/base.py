@@ -7,6 +7,8 @@ from torch import Tensor
 
 from digrad.base.counters import Sampler
 
+Rows = slice | Tensor  # some of the nodes: in a row, or by their numbers
+
 
 @runtime_checkable
 class Problem(Protocol):
@@ -30,10 +32,12 @@ class Problem(Protocol):
         """
         ...
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """The stochastic gradient of fᵢ at row i, for the nodes in ``rows``.
 
-        ``sample`` is one step's entry of what ``sample()`` returned.
+        ``sample`` is one step's entry of what ``sample()`` returned. Take the nodes' own data
+        with ``data[rows]``, which works for a slice and, as asynchronous methods need, for the
+        numbers of nodes.
         """
         ...
 
@@ -59,7 +63,7 @@ class Identified(Protocol):
 class Compiled(Protocol):
     """A problem that compiles its own gradient, being too large to be fused with the steps."""
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """What ``gradient`` returns, but for rounding."""
         ...
 
@@ -84,7 +88,7 @@ class FiniteSum(Protocol):
 
 
 @runtime_checkable
-class Measured(Protocol):
+class MeasuresItself(Protocol):
     """A problem that says itself what is worth recording, and reads it in one pass."""
 
     measures: Sequence[str]

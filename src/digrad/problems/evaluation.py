@@ -21,7 +21,7 @@ Pairs = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class WeightedSamples:
     """Inputs and targets with weights that sum to one."""
 
     inputs: Tensor
@@ -29,17 +29,17 @@ class Samples:
     weights: Tensor  # float64
 
     @classmethod
-    def even(cls, inputs: Tensor, targets: Tensor) -> "Samples":
+    def even(cls, inputs: Tensor, targets: Tensor) -> "WeightedSamples":
         """Give all the same weight."""
         share = torch.full((len(targets),), 1 / len(targets), dtype=torch.float64)
         return cls(inputs, targets, share.to(targets.device))
 
-    def thinned(self, count: int) -> "Samples":
+    def thinned(self, count: int) -> "WeightedSamples":
         """Keep so many, evenly spread; 0 keeps all."""
         if not 0 < count < len(self.targets):
             return self
         kept = torch.arange(count, device=self.targets.device) * len(self.targets) // count
-        return Samples.even(self.inputs[kept], self.targets[kept])
+        return WeightedSamples.even(self.inputs[kept], self.targets[kept])
 
     def batches(self, count: int) -> Iterator[tuple[Tensor, ...]]:
         """Yield (inputs, targets, weights), so many at a time."""
@@ -64,7 +64,7 @@ class Evaluation:
     at_once: int  # samples in one forward pass, of all points together
 
     @torch.no_grad()
-    def loss_and_accuracy(self, x: Tensor, samples: Samples) -> Tensor:
+    def loss_and_accuracy(self, x: Tensor, samples: WeightedSamples) -> Tensor:
         """Return both, on a last axis of two, for points (..., dim)."""
 
         def measure(points: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Evaluation:
         found = [measure(points) for points in rows]
         return torch.cat(found).view(*x.shape[:-1], 2)
 
-    def gradient(self, x: Tensor, samples: Samples) -> Tensor:
+    def gradient(self, x: Tensor, samples: WeightedSamples) -> Tensor:
         """Return the gradient of the weighted loss at points (..., dim)."""
 
         def measure(point: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Evaluation:
         return each
 
     @torch.no_grad()
-    def check(self, samples: Samples, which: str) -> None:
+    def check(self, samples: WeightedSamples, which: str) -> None:
         """Refuse a loss that is not the mean over its batch: f would not be what is trained."""
         inputs, targets, _ = next(samples.batches(AT_ONCE))
         try:

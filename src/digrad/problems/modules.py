@@ -16,8 +16,9 @@ from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, shown
 from digrad.problems import evaluation
+from digrad.problems.base import Rows
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
@@ -77,7 +78,7 @@ class ModuleProblem:
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
-        self._training = Samples(
+        self._training = WeightedSamples(
             torch.cat([inputs for inputs, _ in parts]).to(device),
             self._cast(torch.cat([targets for _, targets in parts]).to(device)),
             shares.repeat_interleave(self.sizes),
@@ -85,7 +86,7 @@ class ModuleProblem:
         self._testing = None
         if test is not None:
             inputs, targets = stacked(test, "test")
-            self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+            self._testing = WeightedSamples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
         self._loss = for_rows(loss, held)
         numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())
@@ -132,11 +133,11 @@ class ModuleProblem:
             return places
         return torch.cat([places, sampler.bits(steps, words, DROPOUT)], dim=-1)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the gradients of all rows of all trials, in one call as far as memory allows."""
         return self._by_groups(self._gradients, x, sample)
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the same, faster from the second call on.
 
         On a GPU from compiled code, for which the first call takes ten seconds or more; elsewhere

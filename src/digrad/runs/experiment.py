@@ -106,6 +106,7 @@ class Experiment:
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
+    clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -195,6 +196,8 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    if table.get("clock") == {}:  # a clock with its defaults, not none at all
+        table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = _read(Experiment, table, "")
     return made
 
@@ -203,6 +206,8 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
     del plain["folders"]
+    if not plain["clock"]:  # as experiments were written before there was one
+        del plain["clock"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from digrad.algorithms import Algorithm
 from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message
@@ -92,6 +93,8 @@ class _Peer:
         self, membership: Membership, job: Job, node: str, place: Path, resume: bool
     ) -> None:
         self.job, self.node, self._place = job, node, place
+        method = job.method
+        self._samples = method.samples if isinstance(method, Algorithm) else 1
         number = membership.names.index(node) if node in membership.names else 0
         self._row = slice(number, number + 1)
         seeds = torch.tensor(list(job.trials.seeds))
@@ -110,6 +113,7 @@ class _Peer:
     ) -> Decentralized:
         """Enter the run."""
         method, lr = self.job.method, self.job.trials.step_sizes[0]
+        assert isinstance(method, Algorithm)
         options = {"peers": file, "node": self.node, "key": key, "on_epoch": told}
         own = {"scale_by_n_pi": scale_by_n_pi, "resumed": self.resumed}
         return Decentralized([self.x], method, None, lr, **options, **own)  # type: ignore[arg-type]
@@ -132,11 +136,11 @@ class _Peer:
             opt.step()
 
     def _gradient(self, t: int) -> Tensor:
-        each, problem = self.job.method.samples, self.job.problem
+        each, problem = self._samples, self.job.problem
         drawn = problem.sample(self._sampler, range(t * each, (t + 1) * each))
         x = self.x.detach().expand(1, 1, -1)
         made = [problem.gradient(x, one, self._row) for one in drawn]
-        return (sum(made[1:], made[0]) / each).reshape(-1)
+        return torch.stack(made).mean(0).reshape(-1)
 
     def _store(self, opt: Decentralized) -> None:
         """Keep the model: whatever the method keeps besides begins anew in every epoch."""

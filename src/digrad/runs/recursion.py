@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Local, Mixer
+from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
@@ -195,7 +195,7 @@ class Recursion:
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
+        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
 
     @cached_property
     def _estimates(self) -> bool:
@@ -305,7 +305,7 @@ class _Drawn:
         return self._problem.local_gradient(x, self._rows)
 
 
-def check_samples(algorithm: Algorithm[Any], problem: Problem) -> None:
+def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
     if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
         what = f"{type(algorithm).__name__} remembers the gradients of samples, and "

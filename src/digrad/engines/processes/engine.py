@@ -23,7 +23,7 @@ from digrad.engines.processes.faults import Faults, Naming, Notices
 from digrad.engines.processes.handshake import compare, fingerprint, meet
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.store import StoreError, next_corner
-from digrad.engines.transports.buffers import Results, keep_freed_memory
+from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
@@ -117,7 +117,7 @@ class Processes:
             verb: Mixing.make(route(W, bounds, self.rank), self._device, dtype, self._message_dtype)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, Results()
+        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
         self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 

@@ -33,7 +33,13 @@ LABELS = {
     "mean_accuracy": "mean test accuracy of the nodes",
 }
 Style = tuple[int, int, str]  # number of the colour and marker, of the dash, and the words
-ALONG = {"step": "step", "messages": "messages sent", "bytes": "bytes sent"}
+ALONG = {
+    "step": "step",
+    "time": "time on the clock",
+    "rounds": "gradients per node",
+    "messages": "messages sent",
+    "bytes": "bytes sent",
+}
 
 
 class Line(NamedTuple):
@@ -56,7 +62,7 @@ def draw_curves(
     columns: str = "network",
     title: str = "",
 ) -> Figure:
-    """Plot a metric along ``x``, which is the step, the messages or the bytes sent.
+    """Plot a metric along ``x``: the step, the messages or bytes sent, or the time on a clock.
 
     A line is the mean over the seeds, with a colour and marker per algorithm and a dash per
     step size. A band goes from the least to the largest value, or for more than four seeds

@@ -17,9 +17,10 @@ from digrad.optim.tensor_files import read_tensors
 from digrad.peers.hub import Hub
 from digrad.peers.local import key_file, local_run
 from digrad.problems import Quadratic
-from engines.ranks import PATIENCE, SETTINGS
+from engines.ranks import SETTINGS
 
 pytestmark = pytest.mark.slow
+PATIENCE = 300.0  # seconds: eight processes import PyTorch on two cores
 KILLS = int(os.environ.get("DIGRAD_KILLS", "24"))
 EXPERIMENT = """
 name = "kills"

@@ -1,6 +1,5 @@
 """Where the links of a node are made: it listens, lets members in, and dials."""
 
-import logging
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from digrad.peers.membership import Link, MembershipError
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, StrangerError, listen
 
 HELLO = 1 << 16  # bytes of a hello
-log = logging.getLogger("digrad.peers")
 
 
 class Links:
@@ -184,7 +182,6 @@ class Board:
             self._seat(peer, sock)
         except (DigradError, OSError, ValueError, TypeError) as error:
             self._refused(f"refused {where}: {str(error).partition(chr(10))[0]}")
-            log.info("refused %s: %s", where, error)
         finally:
             self._room.release()
 
@@ -193,12 +190,14 @@ class Board:
             hello = receive_text(sock, PATIENCE, HELLO)
             with self._lock:
                 links = self._links
-            if links is None or hello.get("epoch") != links.epoch:
-                send_text(sock, {"ok": False, "again": True, "why": "not yet, or no longer"})
+            try:
+                if links is None or hello.get("epoch") != links.epoch:
+                    raise ClosedError("not yet, or no longer")
+                end, answer = links.answer(peer, hello)
+            except ClosedError as error:
+                send_text(sock, {"ok": False, "again": True, "why": str(error)})
                 sock.close()
                 return
-            try:
-                end, answer = links.answer(peer, hello)
             except StrangerError as error:
                 send_text(sock, {"ok": False, "why": str(error)})
                 raise

@@ -215,19 +215,33 @@ class Outlet(End):
         super().__init__(rank, peer, timeout, grace, dial)
         self._kept: deque[tuple[Header, memoryview]] = deque()  # not known to be there yet
         self._made = self._bytes = 0
+        self._begun = 0  # what came before it has begun to leave
+        self._firm = 0  # what came before it must arrive
         self._ear, self._bell = socket.socketpair()  # rings when there is something to send
         for each in (self._ear, self._bell):
             each.setblocking(False)
 
     def send(self, tag: int, memory: memoryview, kind: bytes = MARK) -> None:
         """Send bytes, which must stay as they are; wait while too much is on its way."""
+        self._add(Header(kind, 0, tag, len(memory)), memory)
+        self._firm = self._made
+
+    def _add(self, header: Header, memory: memoryview) -> None:
         with self.changed:
             self.wait_for(lambda: self._bytes < AHEAD)
-            self._kept.append((Header(kind, self._made, tag, len(memory)), memory))
+            self._kept.append((header._replace(number=self._made), memory))
             self._made += 1
             self._bytes += len(memory)
         with suppress(OSError):  # a full pipe rings too
             self._bell.send(b"!")
+
+    def replace(self, tag: int, memory: memoryview) -> None:
+        """Send bytes in place of older such ones that have not begun to leave."""
+        with self.changed:
+            while self._kept and self._kept[-1][0].number >= max(self._begun, self._firm):
+                self._bytes -= len(self._kept.pop()[1])
+                self._made -= 1
+        self._add(Header(MARK, 0, tag, len(memory)), memory)
 
     @property
     def full(self) -> bool:
@@ -272,9 +286,10 @@ class Outlet(End):
             with self.changed:
                 first = self._kept[0][0].number if self._kept else self._made
                 following = None if sent - first >= len(self._kept) else self._kept[sent - first]
+                sent += following is not None
+                self._begun = max(self._begun, sent)
             if following is not None:
                 _send(sock, *following)
-                sent += 1
             self._listen(sock, 0 if following is not None else TICK)
 
     def _listen(self, sock: socket.socket, seconds: float) -> None:
@@ -325,6 +340,14 @@ class Inlet(End):
             if not self._unread[tag]:
                 del self._unread[tag]
             self._bytes -= found[1]
+            self.changed.notify_all()
+        return found
+
+    def arrived(self, tag: int) -> list[tuple[Tensor, int]]:
+        """Return all messages of a tag that are there, without waiting."""
+        with self.changed:
+            found = list(self._unread.pop(tag, ()))
+            self._bytes -= sum(size for _, size in found)
             self.changed.notify_all()
         return found
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.algorithms import Algorithm
+from digrad.algorithms.asynchronous import Asynchronous
 from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message
@@ -20,8 +21,11 @@ from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.tensor_files import read_tensors, write_tensors
 from digrad.peers.epochs import Epoch
+from digrad.peers.local import key_file
 from digrad.peers.membership import Membership, load_membership
+from digrad.peers.session import Session
 from digrad.runs.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
+from digrad.runs.peer_alone import LonePeer
 from digrad.runs.planning import Given, Job, plan
 
 COLUMNS = "step", "seconds", "epoch", "nodes", "loss", "bytes"
@@ -58,18 +62,21 @@ def run_peer(
     folder = Path("runs") / f"{experiment.name}-peers" if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
     peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume)
-    opt = peer.join(file, key, told, experiment.scale_by_n_pi)
     record = folder / f"{node}.csv"
-    try:
-        how = "a" if resume else "w"
-        with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
-            peer.train(opt, experiment, csv.writer(stream))
-    except Exception as error:
-        with suppress(DigradError):
-            opt.engine.fail(str(error).partition("\n")[0])
-        raise
-    opt.close()
+    how = "a" if resume else "w"
+    with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(COLUMNS)
+        if isinstance(job.method, Asynchronous):
+            private = key if key is not None else key_file(membership.folder, node)
+            peer.act(Session(membership, node, private, _only_epochs(told)), experiment, rows)
+        else:
+            peer.train(peer.join(file, key, told, experiment.scale_by_n_pi), experiment, rows)
     return record
+
+
+def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:
+    return lambda epoch, seconds: told(epoch) if told else None
 
 
 def the_job(experiment: Experiment, membership: Membership) -> Job:
@@ -120,33 +127,53 @@ class _Peer:
 
     def train(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         """Take all steps; write a row of numbers every so many of them."""
+        try:
+            self._take_all(opt, experiment, rows)
+        except Exception as error:
+            with suppress(DigradError):
+                opt.engine.fail(str(error).partition("\n")[0])
+            raise
+        opt.close()
+
+    def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         began, every = time.monotonic(), experiment.record_every
         lr = self.job.trials.step_sizes[0]
-        rows.writerow(COLUMNS)
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
                 loss = float(self.job.problem.loss(opt.consensus_vector()))
                 numbers = (opt.epochs[-1].number, len(opt.members), loss, opt.engine.sent.bytes)
                 rows.writerow((opt.t, round(time.monotonic() - began, 3), *numbers))
-                self._store(opt)
+                self._store(self.x.detach(), opt.t, opt.epochs[-1])
             if opt.t >= experiment.steps:
                 return
             opt.param_groups[0]["lr"] = lr * self.job.schedule(opt.t)
-            self.x.grad = self._gradient(opt.t)
+            self.x.grad = self._gradient(opt.t, self.x.detach())
             opt.step()
 
-    def _gradient(self, t: int) -> Tensor:
+    def act(self, session: Session, experiment: Experiment, rows: Any) -> None:
+        """Give as many gradients as there are steps, waiting for nobody."""
+        began, lone = time.monotonic(), LonePeer(session, self.job, self.x.detach(), self.resumed)
+
+        def note(count: int, x: Tensor, epoch: Epoch, sent: int) -> None:
+            numbers = epoch.number, len(epoch.members), float(self.job.problem.loss(x)), sent
+            rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
+            self._store(x, count, epoch)
+
+        lone.run(self._gradient, note, experiment.steps, experiment.record_every)
+        session.close()
+
+    def _gradient(self, t: int, at: Tensor) -> Tensor:
         each, problem = self._samples, self.job.problem
         drawn = problem.sample(self._sampler, range(t * each, (t + 1) * each))
-        x = self.x.detach().expand(1, 1, -1)
+        x = at.expand(1, 1, -1)
         made = [problem.gradient(x, one, self._row) for one in drawn]
         return torch.stack(made).mean(0).reshape(-1)
 
-    def _store(self, opt: Decentralized) -> None:
+    def _store(self, x: Tensor, t: int, epoch: Epoch) -> None:
         """Keep the model: whatever the method keeps besides begins anew in every epoch."""
-        about = {"step": opt.t, "epoch": opt.epochs[-1].number, "members": list(opt.members)}
+        about = {"step": t, "epoch": epoch.number, "members": list(epoch.members)}
         part = part_of(self._place)
-        write_tensors(part, {"x": [self.x.detach()]}, {"peer": json.dumps(about)})
+        write_tensors(part, {"x": [x]}, {"peer": json.dumps(about)})
         part.replace(self._place)
 
 

@@ -13,6 +13,7 @@ from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, 
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
+from digrad.algorithms.inner_kinds import INNERS, as_inner
 from digrad.algorithms.needs import check
 from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.algorithms.push_pull import (
@@ -105,6 +106,7 @@ __all__ = [
     "DSGD",
     "DSGT",
     "DSGTHB",
+    "INNERS",
     "KGT",
     "METHODS",
     "NIDS",
@@ -150,6 +152,7 @@ __all__ = [
     "Sonata",
     "SwarmSGD",
     "as_algorithm",
+    "as_inner",
     "as_method",
     "check",
     "costs",

@@ -140,9 +140,19 @@ class Method(ABC, Generic[S]):
         """How many times as far as a plain step its mean moves in the long run: momentum."""
         return 1.0
 
+    @property
+    def linear(self) -> bool:
+        """Whether it moves twice as far along twice the gradients: not if it divides by them."""
+        return True
+
+    @property
+    def traceable(self) -> bool:
+        """Whether its steps are operations on tensors alone, to be compiled and recorded."""
+        return True
+
     def moves_by(self, n_pi: float) -> float:
         """How far its mean moves, in mean gradients: a fair step is γ divided by that."""
-        return (n_pi if self.moves_by_n_pi else 1.0) * self.speed
+        return (n_pi if self.moves_by_n_pi and self.linear else 1.0) * self.speed
 
     def __repr__(self) -> str:
         """Name the class and its parameters, alike on all machines."""

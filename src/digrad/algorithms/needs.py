@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import eigsh
 
 from digrad.algorithms.contract import Method, Needs
 from digrad.base.errors import NetworkError, message
@@ -151,6 +150,8 @@ def smallest_eigenvalue(W: csr_array) -> tuple[float, float]:
     if n <= DENSE_N:
         return float(np.linalg.eigvalsh(W.toarray())[0]), 1e-12
     # Eigenvalues of large rings crowd near the end: more digits would take minutes.
+    from scipy.sparse.linalg import eigsh
+
     start = Draws(0).uniform(n) - 0.5
     found = eigsh(W, k=1, which="SA", tol=1e-4, v0=start, return_eigenvectors=False)
     return float(found[0]), 1e-4

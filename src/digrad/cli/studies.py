@@ -26,49 +26,49 @@ RANKS = {"predictor": "predictor", "transient": "transient time", "step": "1/lar
 def speedup(order: "Request") -> None:
     """Measure linear speedup over families of networks."""
     from digrad.studies import speedup as study
-    from digrad.studies.results import render, to_csv
+    from digrad.studies.results import study_table, write_study
 
     chosen = study.QUICK if order.quick else study.Study()
     how: dict[str, Any] = {"device": order.device, "resume": order.resume}
     with interruptible(order.again), _progress_bar() as progress:
         points = study.speedup(order.folder, chosen, **how, progress=progress)
     rows = study.slopes_table(points)
-    show(render(rows, SLOPES), width=160)
+    show(study_table(rows, SLOPES), width=160)
     n, T = max(p.n for p in points), max(p.T for p in points)
     key = (
         f"slopes of log mean ‖∇f(xhat)‖², 95 % intervals; in n at T = {T:,}, in T at n = {n}",
         "-0.5 in n is linear speedup, 0 is none; predicted: from √(Q/(nπ²)/n)",
     )
     show("\n" + "\n".join(key))
-    show(f"table: {to_csv(rows, order.folder / 'slopes.csv')}")
-    show(f"table: {to_csv(study.averages_table(points), order.folder / 'averages.csv')}")
+    show(f"table: {write_study(rows, order.folder / 'slopes.csv')}")
+    show(f"table: {write_study(study.averages_table(points), order.folder / 'averages.csv')}")
     from digrad.studies.speedup_figure import draw_speedup
 
     _save(draw_speedup(points), order)
-    parts = {"Slopes": [render(rows, SLOPES), *key]}
+    parts = {"Slopes": [study_table(rows, SLOPES), *key]}
     write_study_page(order.page, parts, title="Linear speedup", again=order.command)
 
 
 def practice(order: "Request") -> None:
     """Put theory beside practice over many random networks."""
     from digrad.studies import practice as study
-    from digrad.studies.results import render, to_csv
+    from digrad.studies.results import study_table, write_study
 
     chosen = study.QUICK if order.quick else study.Study()
     with interruptible(order.again), _progress_bar() as progress:
         samples = study.practice(order.folder, chosen, resume=order.resume, progress=progress)
     ranks = study.correlations(samples)
-    show(render(ranks, RANKS))
+    show(study_table(ranks, RANKS))
     key = f"Spearman's rank correlations over {len(samples)} networks, 95 % intervals"
     show(f"\n{key}")
     for line in study.summary(samples):
         show(line)
-    show(f"table: {to_csv(ranks, order.folder / 'correlations.csv')}")
-    show(f"table: {to_csv(study.networks_table(samples), order.folder / 'networks.csv')}")
+    show(f"table: {write_study(ranks, order.folder / 'correlations.csv')}")
+    show(f"table: {write_study(study.networks_table(samples), order.folder / 'networks.csv')}")
     from digrad.studies.practice_figure import draw_practice
 
     _save(draw_practice(samples, ranks), order)
-    parts = {"Rank correlations": [render(ranks, RANKS), key, *study.summary(samples)]}
+    parts = {"Rank correlations": [study_table(ranks, RANKS), key, *study.summary(samples)]}
     write_study_page(order.page, parts, title="Theory and practice", again=order.command)
 
 

@@ -5,8 +5,9 @@
     networks/000.npz   each network, as it was
     code/              copies of the user's own files that the experiment names
     metrics.csv        one row per trial and recorded step
-    jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and,
-                       until it is done, the state to go on from; then its answers
+    jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and
+                       the state to go on from, which a job that is done keeps if it is small,
+                       to be extended; then its answers
 
 Files are written next to their place and moved there, by one process at a time. metrics.csv is
 derived from jobs/. Every job file carries checksums of all that made it.
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO, StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile
@@ -37,6 +39,7 @@ from digrad.networks import Network
 from digrad.networks.files import load, save
 from digrad.runs.columns import COLUMNS, TIMED
 from digrad.runs.experiment import Experiment, load_experiment, to_table
+from digrad.runs.lock import locked
 
 LARGEST_JOB = 1 << 40  # bytes: as large as a state may be
 # What NumPy and zipfile raise on bytes that are not what was written.
@@ -59,7 +62,7 @@ class JobFile:
     records: Records  # (rows, trials, metrics), row k belongs to steps[k]
     steps: NDArray[np.int64]
     diverged_at: NDArray[np.int64]  # per trial; -1: not
-    state: dict[str, NDArray[Any]]  # the state's tensors by field; empty once done
+    state: dict[str, NDArray[Any]]  # the state's tensors by field; empty if done and large
     answers: NDArray[Any] | None  # (trials, dim), once it is done
     made_by: Mapping[str, str]  # checksums of all that it depends on
     each: int = 1  # gradients from one exchange to the next, of a method that takes steps at home
@@ -129,7 +132,7 @@ class RunFolder:
                 raise RunFolderError(message(what, hint="name another folder with --out"))
             return experiment
         if not resume:
-            hint = "--resume goes on with it; --out names another folder"
+            hint = "--resume goes on with it; --extend adds to it; --force puts it aside"
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
         before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
@@ -168,6 +171,19 @@ class RunFolder:
             if not kept.is_file() or kept.read_bytes() != own.content():
                 what = f"{own.path} has changed since the run in {self.path} began"
                 raise RunFolderError(message(what, hint=f"{hint}; {kept} is as it was"))
+
+    def set_aside(self) -> Path:
+        """Move the folder out of the way, under the next free name; nothing is lost."""
+        others = (self.path.with_name(f"{self.path.name}.old-{k}") for k in count(1))
+        target = next(other for other in others if not other.exists())
+        with locked(self.path):  # or somebody else is writing
+            try:
+                self.path.rename(target)
+            except OSError as error:
+                hint = "name another folder with --out"
+                what = f"{self.path} cannot be put aside: {error}"
+                raise RunFolderError(message(what, hint=hint)) from error
+        return target
 
     def network_path(self, k: int) -> Path:
         """Return where the k-th network is kept."""

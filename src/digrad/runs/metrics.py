@@ -11,7 +11,7 @@ from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
-from digrad.problems.base import Classifier, KnownOptimum, MeasuresItself, Problem
+from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
 from digrad.runs.columns import SENT, VALUES
 from digrad.runs.recursion import Moment
 from digrad.theory.eigenvectors import perron
@@ -94,7 +94,7 @@ class Gauge:
         state, xhat = moment.state, self.answer(moment)
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
-        found = dict.fromkeys(VALUES, none) | self._at(xhat, x)
+        found = dict.fromkeys(VALUES, none) | self._at(xhat, x, self._judge(state))
         counted = dict(zip(SENT, self._sent(moment.t), strict=True))
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
@@ -113,9 +113,23 @@ class Gauge:
         rows = self.algorithm.answer(moment.state)
         return torch.einsum("n,...nd->...d", self.answer_weights, rows)
 
-    def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def whole_answer(self, moment: Moment) -> Tensor:
+        """Return the answer, and behind it the buffers that belong to it, if there are any."""
+        kept: Tensor | None = getattr(moment.state, "buffers", None)
+        if kept is None or not isinstance(self.problem, Buffered):
+            return self.answer(moment)
+        return torch.cat([self.answer(moment), self.problem.common(kept)], dim=-1)
+
+    def _judge(self, state: Any) -> Problem:
+        """Return the problem, with the buffers of the nodes as they are."""
+        kept: Tensor | None = getattr(state, "buffers", None)
+        if kept is None or not isinstance(self.problem, Buffered):
+            return self.problem
+        return self.problem.judged_with(self.problem.common(kept), kept)
+
+    def _at(self, xhat: Tensor, x: Tensor, problem: Problem) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""
-        problem, found = self.problem, dict[str, Tensor]()
+        found = dict[str, Tensor]()
         if isinstance(problem, MeasuresItself):
             also = {"loss"} if "gap" in self.wanted else set()
             found = problem.measure(xhat, x, sorted(self.wanted | also))

@@ -136,7 +136,7 @@ class _Peer:
         opt.close()
 
     def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
-        began, every = time.monotonic(), experiment.record_every
+        began, every = time.monotonic(), _every(experiment)
         lr = self.job.trials.step_sizes[0]
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
@@ -159,7 +159,7 @@ class _Peer:
             rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
             self._store(x, count, epoch)
 
-        lone.run(self._gradient, note, experiment.steps, experiment.record_every)
+        lone.run(self._gradient, note, experiment.steps, _every(experiment))
         session.close()
 
     def _gradient(self, t: int, at: Tensor) -> Tensor:
@@ -175,6 +175,10 @@ class _Peer:
         part = part_of(self._place)
         write_tensors(part, {"x": [x]}, {"peer": json.dumps(about)})
         part.replace(self._place)
+
+
+def _every(experiment: Experiment) -> int:
+    return experiment.metrics_every or max(1, experiment.steps // 100)
 
 
 def _stored(place: Path, start: Tensor) -> tuple[Tensor, int]:

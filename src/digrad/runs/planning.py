@@ -14,6 +14,7 @@ from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.clocks import Clock, clock
 from digrad.engines.simulator import is_sparse
@@ -28,6 +29,7 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import Labels
+from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
@@ -38,7 +40,7 @@ MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
-GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
+GIVEN = ("nodes", "device", "dtype", "precision")  # what the experiment tells a problem's maker
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,7 @@ class Plan:
     jobs: list[Job]
     networks: Mapping[str, Network]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
+    every: int  # steps from one record to the next
 
     @property
     def problem(self) -> Problem:
@@ -114,7 +117,7 @@ def plan(
     nodes = next(iter(networks.values())).n
     problem = given.problem or _problem(experiment, nodes, target, dtype)
     schedule = given.schedule or _schedule(experiment)
-    times = _clock(experiment)
+    times = clock_of(experiment)
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
@@ -125,7 +128,7 @@ def plan(
     size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
-        method = given.algorithms.get(spec.label) or _method(experiment, spec)
+        method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
@@ -137,11 +140,19 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, spec, method, problem):
-            pace = _pace(experiment, net, problem, len(trials))
+            pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
-    return Plan(experiment, jobs, networks, code)
+    return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
+
+
+def _every(experiment: Experiment, jobs: Sequence[Job]) -> int:
+    """Return the steps between records: as the experiment says, or as measuring costs."""
+    if experiment.metrics_every:
+        return experiment.metrics_every
+    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    return interval(experiment.steps, costs)
 
 
 def own_code(experiment: Experiment) -> list[OwnCode]:
@@ -238,8 +249,13 @@ def _problem(
     spec = experiment.problem
     make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
     given = arguments(make, spec.params, "problem", GIVEN)
-    told = {"nodes": nodes, "device": device, "dtype": dtype}
+    told: dict[str, Any] = {"nodes": nodes, "device": device, "dtype": dtype}
     takes = signature(make).parameters  # a class of the user's own need not take all of them
+    if "precision" in takes:
+        told["precision"] = experiment.precision
+    elif experiment.precision != "full":
+        what = f'precision = "{experiment.precision}" is for modules; {spec.kind} knows one only'
+        raise ExperimentError(message(what, hint='leave it out; dtype = "float32" is the shortest'))
     try:
         problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:
@@ -251,7 +267,8 @@ def _problem(
     return problem
 
 
-def _clock(experiment: Experiment) -> Clock | None:
+def clock_of(experiment: Experiment) -> Clock | None:
+    """Return the clock of an experiment, if it has one."""
     if not experiment.clock:
         return None
     given = arguments(clock, experiment.clock, "clock", ("folders",))
@@ -275,7 +292,8 @@ def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes)
     return timing(method, net, times or Clock(), size)
 
 
-def _method(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+    """Make one method of an experiment; a class of the user's own is loaded."""
     make = _named(METHODS, spec.algorithm, "algorithm", experiment)
     method = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
@@ -338,20 +356,48 @@ def _parts(
 
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
-    pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
     start, numbers = problem.start(), problem.nodes * problem.dim
     kept = costs(method).memory if isinstance(method, Algorithm) else kept_vectors(method)
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
-    at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
-    for k in range(0, len(pairs), at_once):
-        part = pairs[k : k + at_once]
-        yield Trials([seed for _, seed in part], [size for size, _ in part])
+    for pairs in _grown(experiment, spec):
+        pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
+        at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
+        if not start.is_cuda:
+            _check_fits(spec, problem, min(at_once, len(pairs)), each)
+        for k in range(0, len(pairs), at_once):
+            part = pairs[k : k + at_once]
+            yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:
+def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> None:
+    size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
+    size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
+    hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
+    check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
+
+
+def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[float, int]]]:
+    """Return step sizes with seeds: what was there first, then what was added each time."""
+    sizes, seeds = spec.step_sizes or experiment.step_sizes, experiment.seeds
+    done = set[tuple[float, int]]()
+    for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
+        first = sizes if spec.step_sizes else sizes[:many]
+        pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
+        done.update(pairs)
+        if pairs:
+            yield pairs
+
+
+def _traceable(method: Method[Any], problem: Problem) -> bool:
+    """Say no of inner optimizers that count steps in Python, and of modules with branches."""
+    return method.traceable and bool(getattr(problem, "traceable", True))
+
+
+def _pace(
+    experiment: Experiment, net: Network, problem: Problem, method: Method[Any], trials: int
+) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
@@ -359,6 +405,12 @@ def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
+    if not _traceable(method, problem):
+        if experiment.compile == "always":
+            what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
+            what += "module that is computed node by node decides in Python"
+            raise ExperimentError(message(what, hint='set compile = "auto"'))
+        return Pace("single", "plain")
     if experiment.compile == "always":
         return Pace(several, "compiled")
     if experiment.compile == "never" or sparse:

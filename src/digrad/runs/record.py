@@ -16,6 +16,8 @@ from digrad.runs.planning import Job
 from digrad.runs.recursion import EAGER, Moment
 from digrad.runs.timing import Timing
 
+KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
+
 
 @dataclass(frozen=True, eq=False)
 class Work:
@@ -85,7 +87,10 @@ class Record:
         return Record(moment, whole, steps, numbers, self.diverged_at)
 
     def file(self, job: Job, *, done: bool) -> JobFile:
-        """Return what is stored: of a job that is done, the records and the answers alone."""
+        """Return what is stored; of a job that is done, the state only if it is small."""
+        state = _arrays(self.whole.state)
+        if done and sum(array.nbytes for array in state.values()) > KEPT_BYTES:
+            state = {}
         return JobFile(
             job.labels,
             self.moment.t,
@@ -93,8 +98,8 @@ class Record:
             np.stack(self.numbers),
             np.array(self.steps),
             self.diverged_at,
-            {} if done else _arrays(self.whole.state),
-            job.gauge.answer(self.whole).cpu().numpy() if done else None,
+            state,
+            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
             None if job.timing is None else axes(job.timing, self.steps),

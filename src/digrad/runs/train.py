@@ -24,6 +24,7 @@ from digrad.runs.launches import Launch, launcher
 from digrad.runs.lock import locked
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
+from digrad.runs.progress import telling
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
 
@@ -80,7 +81,10 @@ def train(
         together.told(lambda: _begin(folder, work, short))
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
         execution = Distributed(together, engines, scalars)
-        carry_out(work, folder, execution, progress or _silent, checkpoint_seconds)
+        tell = progress or _silent
+        if together.first:
+            tell = until_the_end.enter_context(telling(folder.path, stored, tell))
+        carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
 

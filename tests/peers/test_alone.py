@@ -128,12 +128,11 @@ def replayed(method: Asynchronous[Any, Any], net: Network, nodes: list[Alone], l
     events = Events(method, net, Recorded(net, nodes), dtype=torch.float64)  # type: ignore[arg-type]
 
     def gradient(x: Tensor, who: Who) -> Tensor:
-        return torch.einsum("nij,tnj->tni", A[who.nodes], x - B[who.nodes])
+        return torch.einsum("nij,ntj->nti", A[who.nodes], x - B[who.nodes, None])
 
     flight = events.start(START.expand(1, N, DIM).clone())
     flight = events.advance(flight, 0, len(nodes[0].woken), gradient, steps(lr))
-    state = type(flight.state)(*(value.transpose(0, 1) for value in flight.state))
-    return method.point(state)[0]
+    return method.point(flight.state.take(torch.arange(N)))[:, 0]
 
 
 METHODS = {

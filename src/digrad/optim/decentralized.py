@@ -23,7 +23,7 @@ Parameters are views of the model's row, not copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
@@ -348,11 +348,21 @@ class Decentralized(torch.optim.Optimizer):
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
-            with buffers.common(self.engine, self.network.n, self.rows.models):
+            with ExitStack() as while_it_lasts:
+                self._share(buffers, while_it_lasts)
                 yield xhat
         finally:
             self.layout.show(self.rows.models)
             self._evaluating = False
+
+    def _share(self, buffers: Buffers, stack: ExitStack) -> None:
+        """Make buffers common; a peer that misses another meanwhile keeps its own."""
+        try:
+            stack.enter_context(buffers.common(self.engine, self.network.n, self.rows.models))
+        except PeerError as error:
+            if self._company is None:
+                raise
+            self._company.renew(error, self._restart)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
         if models and len(models) != len(self.layout.models):

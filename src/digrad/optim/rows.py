@@ -1,6 +1,6 @@
 """The own nodes' rows of a recursion, and one step of all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,16 +39,28 @@ class Rows:
         overlap: bool,
         broadcast: bool,
     ) -> None:
-        self.algorithm, self.engine, self.layout = algorithm, engine, layout
-        self.n, self._overlap = network.n, overlap
-        self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
-        vectors = perron(network)
-        self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
-        self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
+        self.algorithm, self.layout, self._overlap = algorithm, layout, overlap
+        self._at_a_time = max(1, bucket_bytes // 8)  # columns that are summed over all nodes
+        self._settle(network, engine)
         self.models = layout.flatten()
         if broadcast:
-            self._broadcast(bucket_bytes)
+            self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
+
+    def _settle(self, network: Network, engine: Link) -> None:
+        self.engine, self.n, vectors = engine, network.n, perron(network)
+        self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
+        self.answer_weights = _weights(self.algorithm.root_weighted, vectors.pi_R)
+        self.tracker_weights = _weights(Needs.PUSH in self.algorithm.needs, vectors.pi_C)
+
+    def restart(self, network: Network, engine: Link) -> None:
+        """Go on from the models as they are, on another network: the method begins anew.
+
+        Trackers, push-sum weights and memories refer to the network that was.
+        """
+        self._settle(network, engine)
+        for bucket in self.buckets:
+            bucket.settle(self.algorithm, self.algorithm.init(bucket.models))
 
     def step(
         self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int
@@ -127,13 +139,24 @@ class Rows:
                         # next exchange says so.
                         return
 
-    def _broadcast(self, bucket_bytes: int) -> None:
+    def broadcast(self) -> None:
+        """Start everywhere from the model of node 0; every rank has to."""
         first = torch.zeros(self.n, dtype=torch.float64)
         first[0] = 1
-        width = max(1, bucket_bytes // 8)
-        for start in range(0, self.layout.dim, width):
-            part = self.models[:, start : start + width]
+        for part in self._parts(self.models):
             part.copy_(self.engine.weighted(part, first))
+
+    def common(self, without: Sequence[int]) -> Tensor:
+        """Return the mean of the models, some nodes' not counted; every rank must ask for it."""
+        weights = torch.ones(self.n, dtype=torch.float64)
+        weights[list(without)] = 0
+        own = self.models * (weights[self.engine.rows].to(self.models).unsqueeze(-1) > 0)
+        shares = weights / weights.sum()
+        return torch.cat([self.engine.weighted(part, shares) for part in self._parts(own)]).to(own)
+
+    def _parts(self, models: Tensor) -> Iterator[Tensor]:
+        for start in range(0, self.layout.dim, self._at_a_time):
+            yield models[:, start : start + self._at_a_time]
 
 
 def _weights(wanted: bool, vector: Any) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli import completion
 from digrad.cli.links import (
     BandwidthAttr,
@@ -106,6 +107,7 @@ def analyze(
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
+    import_sparse()
     from digrad.analysis import analyze as run
     from digrad.analysis import losses as losing
     from digrad.networks import build
@@ -194,6 +196,7 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
+    import_sparse()
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
     from digrad.networks import TOPOLOGIES

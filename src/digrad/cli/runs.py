@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import join
 from typing import Annotated, Any
 
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli.output import check_figure, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
@@ -18,6 +20,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupte
 Workers = Annotated[
     int | None,
     typer.Option(help="Processes that share the work [default: as many as pay].", min=1),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask scheduler whose workers do it: tcp://HOST:8786."),
 ]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
@@ -53,26 +59,79 @@ def run(
     out: Out = None,
     device: Device = "cpu",
     resume: Resume = False,
+    edits: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the experiment: problem.batch=16."),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extend",
+            metavar="KEY=VALUE",
+            help="Go on from the run in the folder: steps=2000, seeds=0,1,2,3, step_sizes=...",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Put a run that is in the folder aside.")
+    ] = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint: Checkpoint = 5.0,
     trust: Trust = False,
 ) -> None:
     """Run an experiment: networks x algorithms x step sizes x seeds.
 
-    Ctrl-C keeps what is done; --resume goes on to the same bits as an uninterrupted run.
+    Ctrl-C keeps what is done; --resume goes on to the same bits as an uninterrupted run, and
+    --extend to those of a run that was larger from the start.
 
-    Example: digrad run experiment.toml --out runs/first
+    Example: digrad run experiment.toml --out runs/first --set steps=100
     """
+    import_sparse()
     from digrad.runs.experiment import load_experiment
 
-    experiment = load_experiment(file)
+    _check_one_of(resume=resume, force=force, extend=bool(more))
+    experiment = load_experiment(file, edits or ())
     ask(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
-    with interruptible(f"digrad run {file} --out {folder} --resume{_trusted(experiment)}"):
-        options = {"workers": workers, "checkpoint_seconds": checkpoint}
+    if more:
+        file, experiment = _extended(experiment, folder, more, device)
+        edits, resume = None, True
+    if force:
+        _put_aside(folder)
+    again = ["digrad", "run", file, *(w for e in edits or () for w in ("--set", e))]
+    again = [*again, "--out", folder, "--resume", *["--trust"] * bool(experiment.own_names)]
+    again += ["--cluster", cluster] if cluster else []
+    with interruptible(join(map(str, again))):
+        options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
     summary(read([folder]))
     _warn_unfinished([folder])
+
+
+def _check_one_of(**options: bool) -> None:
+    given = [f"--{name}" for name, there in options.items() if there]
+    if len(given) > 1:
+        what = f"{' and '.join(given)} do not go together"
+        raise ParameterError(message(what, hint="take one of them"))
+
+
+def _put_aside(folder: Path) -> None:
+    from digrad.runs.folder import RunFolder
+
+    store = RunFolder(folder)
+    if store.holds_run:
+        show(f"put aside: {store.set_aside()}")
+
+
+def _extended(experiment: Any, folder: Path, more: list[str], device: str) -> tuple[Path, Any]:
+    """Make the run in a folder larger and say what of it is reused."""
+    from digrad.runs.extending import check_alike, extend
+
+    check_alike(experiment, folder)
+    larger, aside, reused = extend(folder, more, device=device, folders=experiment.folders)
+    jobs = "job" if reused == 1 else "jobs"
+    show(f"put aside: {aside}; {reused} {jobs} of it go on")
+    return folder / "experiment.toml", larger
 
 
 def plot(
@@ -82,7 +141,7 @@ def plot(
     ] = None,
     metric: Metric = "",
     best: Best = "",
-    x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
     where: Where = None,
     only: Only = None,
     label: Label = None,

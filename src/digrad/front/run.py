@@ -95,7 +95,8 @@ class Run:
     def answer(self, **which: Any) -> Tensor:
         """Return the method's own answer xhat of one trial, as a row.
 
-        That is π_Rᵀ X for methods of the push-pull kind, the plain mean for others.
+        That is π_Rᵀ X for methods of the push-pull kind, the plain mean for others. Read back
+        without its problem, the answer of a module with batch norm ends in its buffers.
 
         Args:
             which: ``network``, ``algorithm``, ``lr``, ``seed``; as many as it takes to name one.
@@ -105,7 +106,8 @@ class Run:
             network, algorithm, *_ = job.labels[trial]
             what = f"{algorithm} on {network} has only come to step {job.t}"
             raise RunFolderError(message(what, hint="resume the run first"))
-        return torch.from_numpy(np.array(job.answers[trial]))
+        row = torch.from_numpy(np.array(job.answers[trial]))
+        return row if self.problem is None else row[: self.problem.dim]
 
     def module(self, **which: Any) -> nn.Module:
         """Return the answer of one trial as a module, for a run of one.
@@ -116,7 +118,11 @@ class Run:
         if not isinstance(self.problem, ModuleProblem):
             hint = "pass problem= to Run.open" if self.problem is None else "take answer() instead"
             raise ParameterError(message("the run's problem is not that of a module", hint=hint))
-        return self.problem.module(self.answer(**which).to(self.problem.start().device))
+        self.answer(**which)  # or says why there is none
+        job, trial = self._trial(which)
+        assert job.answers is not None
+        row = torch.from_numpy(np.array(job.answers[trial]))  # with its buffers
+        return self.problem.module(row.to(self.problem.start().device))
 
     def best(self, by: str = "") -> list[Best]:
         """Return the best step size of each method on each network.

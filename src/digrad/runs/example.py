@@ -32,6 +32,10 @@ period = 300
 # steps = 100
 # then = { kind = "cosine", total = 1500 }
 
+# [clock]                     # how long things take: metrics.csv then has the column time
+# straggler = 5.0             # node 0 is five times slower
+# latency = 0.1               # of a message; a gradient takes about 1.5
+
 [[networks]]
 topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"
 n = 20

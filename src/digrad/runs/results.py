@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
+from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
 from digrad.runs.folder import JobFile
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ class Results:
     trials: tuple[Trial, ...]
     trial: Integers  # (rows,): place in ``trials``
     step: Integers  # (rows,)
-    columns: Mapping[str, Floats]  # one of (rows,) for each of VALUES, NaN where not recorded
+    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded
     planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
 
     @property
@@ -100,14 +100,16 @@ class Results:
                 end = int(job.diverged_at[k])
                 kept = job.steps < end if end >= 0 else np.ones(len(job.steps), dtype=bool)
                 place = np.full(int(kept.sum()), len(trials))
-                parts.append((place, job.steps[kept], job.records[kept, k]))
+                times = np.full((len(job.steps), len(TIMED)), nan) if job.axes is None else job.axes
+                numbers = np.hstack([job.records[kept, k], times[kept]])
+                parts.append((place, job.steps[kept], numbers))
                 key = Key(run, network, algorithm, size)
                 trials.append(Trial(key, seed, end if end >= 0 else None))
         if not parts:
             hint = "go on with the run first: --resume"
             raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        columns = dict(zip(VALUES, values.T, strict=True))
+        columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)
         return cls(tuple(trials), *steps_at, columns, {run: steps})
 
@@ -141,9 +143,9 @@ class Results:
         _check_unique(tuple(index), trial, step)
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
-        found = dict(zip(VALUES, kept, strict=True))
+        named = dict(zip((*VALUES, *TIMED), kept, strict=True))
         planned = dict(zip(names, (steps for _, steps in told), strict=True))
-        return cls(tuple(index), trial, step.astype(np.int64), found, planned)
+        return cls(tuple(index), trial, step.astype(np.int64), named, planned)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -270,8 +272,9 @@ PARSERS: dict[str, Callable[[str], float | str]] = {
     **dict.fromkeys(("step", "seed"), int),
     "step_size": float,
     "diverged_at": lambda text: int(text) if text else nan,
-    **dict.fromkeys(VALUES, lambda text: float(text) if text else nan),
+    **dict.fromkeys((*VALUES, *TIMED), lambda text: float(text) if text else nan),
 }
+MAY_LACK = (*TESTED, *TIMED)
 
 
 def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
@@ -280,8 +283,9 @@ def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
         header = next(reader, list(PARSERS))  # an empty file is one without rows
-        for name in (name for name in PARSERS if name not in (*header, *TESTED)):
-            hint = f"the first line must have: {','.join(PARSERS)}"
+        for name in (name for name in PARSERS if name not in (*header, *MAY_LACK)):
+            wanted = [name for name in PARSERS if name not in TIMED]
+            hint = f"the first line must have: {','.join(wanted)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
         while chunk := list(islice(reader, CHUNK)):
             try:
@@ -305,7 +309,10 @@ def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> lis
         places[text] = index.setdefault(Trial(key, int(seed), int(at) if at else None), len(index))
     found = [places[text] for text in texts], np.array([*map(int, cells["step"])], np.int64)
     none = [""] * len(texts)
-    values = ([float(text) if text else nan for text in cells.get(name, none)] for name in VALUES)
+    values = (
+        [float(text) if text else nan for text in cells.get(name, none)]
+        for name in (*VALUES, *TIMED)
+    )
     return [np.array(column, np.float64) for column in (*found, *values)]
 
 

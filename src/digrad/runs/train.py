@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import torch
 
+from digrad.algorithms.contract import Algorithm
+from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
 from digrad.runs.experiment import Experiment, load_experiment, parse_experiment, to_table
@@ -126,8 +128,12 @@ def _launcher() -> str:
 
 
 def _checked(work: Plan, world: int) -> Plan:
-    """Refuse more ranks than nodes on all ranks at once."""
+    """Refuse more ranks than nodes, and methods without steps, on all ranks at once."""
     bounds_of(work.problem.nodes, world)
+    for job in work.jobs:
+        if not isinstance(job.method, Algorithm):
+            what = f"{job.algorithm} waits for nobody, and training on processes goes in steps"
+            raise ParameterError(message(what, hint="simulate it: digrad run FILE"))
     return work
 
 

@@ -235,3 +235,12 @@ def nccl(rank: int, world: int) -> float:
         found = float(xhat.sum())
     opt.close()
     return found
+
+
+def sharded(rank: int, world: int) -> None:
+    """A model whose parameters FSDP has spread over the ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (world,)))
+    Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)

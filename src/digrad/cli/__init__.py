@@ -21,6 +21,7 @@ from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
+from digrad.cli.tune import tune
 from digrad.cli.watch import list_runs, watch
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.pl
     app.command()(command)
 app.command()(check)
 app.command()(design)
+app.command()(tune)
 app.command()(train)
 app.command()(report)
 app.command()(export)

@@ -155,11 +155,17 @@ def plot(
     width: Annotated[str, typer.Option(help="Of the figure, as in 3.4in, 8.6cm, 245pt.")] = "",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Who computes and who waits, of a run with a clock.")
+    ] = False,
 ) -> None:
     """Draw curves: mean and band over seeds, one panel per network.
 
     Example: digrad plot runs/first --best loss --width 3.4in --out loss.pdf
     """
+    if timeline:
+        _plot_timeline(folders, out, title)
+        return
     from digrad.answers.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
@@ -174,6 +180,20 @@ def plot(
     figure = draw_curves(only_best(results, best) if best else results, metric, **look)
     show(f"figure: {save_figure(figure, target)}")
     _warn_unfinished(folders)
+
+
+def _plot_timeline(folders: list[Path], out: Path | None, title: str) -> None:
+    from digrad.runs.timeline import timelines
+    from digrad.show.figures import save_figure
+    from digrad.show.figures.timeline import draw_timeline
+
+    target = out or folders[0] / "timeline.png"
+    check_figure(target)
+    found = [one for folder in folders for one in timelines(folder)]
+    if not found:
+        what = "all methods of the run are classes of your own, which plot does not load"
+        raise ParameterError(message(what, hint="run it with a method of digrad's as well"))
+    show(f"figure: {save_figure(draw_timeline(found, title), target)}")
 
 
 def table(

@@ -34,6 +34,7 @@ def image_problem(
     dropout: float = 0.5,
     norm: str = "group",
     augment: int = 0,
+    weight_decay: float = 0.0,
     seed: int = 0,
     data_dir: str = "",
     device: torch.device | str = "cpu",
@@ -57,6 +58,7 @@ def image_problem(
         norm: of ``resnet-20`` and ``resnet-18``: ``group`` or ``batch``.
         augment: by how many pixels training images are moved at most, and mirrored half of the
             time; 0 leaves them as they are.
+        weight_decay: λ; every gradient gets λx, whatever the method.
         seed: of the random splits and of the model's start.
         data_dir: where the files are; the environment variable DIGRAD_DATA by default.
         device: where data and models live.
@@ -82,6 +84,7 @@ def image_problem(
         device=device,
         dtype=dtype,
         precision=precision,
+        weight_decay=real(weight_decay, "weight_decay", least=0, hint="try 1e-4"),
     )
 
 

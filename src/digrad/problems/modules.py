@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from digrad.base.checks import kind_of, whole
+from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
@@ -57,6 +57,8 @@ class ModuleProblem:
             itself; 0 takes all.
         device: where data and parameters live.
         dtype: of the parameters.
+        weight_decay: λ; every stochastic gradient gets λx, whatever the method. Losses that are
+            measured do not count it.
         precision: ``full``, or ``bf16``: forward and backward passes in bfloat16 where that does
             no harm (autocast), all that is kept in ``dtype``.
         way: how a GPU computes the nodes: ``together``, one call for all, or ``apart``, one after
@@ -82,6 +84,7 @@ class ModuleProblem:
         node_samples: int = 1000,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        weight_decay: float = 0.0,
         precision: Literal["full", "bf16"] = "full",
         way: Literal["auto", "together", "apart"] = "auto",
     ) -> None:
@@ -94,6 +97,7 @@ class ModuleProblem:
         self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
         self._prepare, self._augment, self._dtype = prepare, augment, dtype
         self._half, self._way = precision == "bf16", way
+        self._decay = real(weight_decay, "weight_decay", least=0, hint="try 1e-4")
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
@@ -143,6 +147,7 @@ class ModuleProblem:
         tensors = [t for samples in held for t in (samples.inputs, samples.targets)]
         said = [] if self._augment is None else [repr(self._augment)]
         said += ["bf16"] if self._half else []
+        said += [f"decay {self._decay}"] if self._decay else []
         if self.buffers().numel():
             tensors.append(self.buffers())
         tensors += [torch.tensor(list(text.encode())) for text in said]
@@ -191,6 +196,10 @@ class ModuleProblem:
         self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
     ) -> Pair:
         """Return the gradients, and the buffers (..., rows, numbers) after them."""
+        g, kept = self._passed(x, sample, buffers, compiled)
+        return torch.add(g, x, alpha=self._decay) if self._decay else g, kept
+
+    def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
         if self._rows.apart:
             return self._by_groups(self._one_by_one, x, sample, buffers)
         if self._chosen(x, sample, buffers) == "apart":

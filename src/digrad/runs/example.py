@@ -34,7 +34,7 @@ period = 300
 
 # [clock]                     # how long things take: metrics.csv then has the column time
 # straggler = 5.0             # node 0 is five times slower
-# latency = 0.1               # of a message; a gradient takes about 1.5
+# latency = 0.5               # of a message; a gradient takes about 1.5
 
 [[networks]]
 topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"

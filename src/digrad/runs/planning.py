@@ -115,7 +115,7 @@ def plan(
     nodes = next(iter(networks.values())).n
     problem = given.problem or _problem(experiment, nodes, target, dtype)
     schedule = given.schedule or _schedule(experiment)
-    times = _clock(experiment)
+    times = clock_of(experiment)
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
@@ -126,7 +126,7 @@ def plan(
     size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
-        method = given.algorithms.get(spec.label) or _method(experiment, spec)
+        method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
@@ -257,7 +257,8 @@ def _problem(
     return problem
 
 
-def _clock(experiment: Experiment) -> Clock | None:
+def clock_of(experiment: Experiment) -> Clock | None:
+    """Return the clock of an experiment, if it has one."""
     if not experiment.clock:
         return None
     given = arguments(clock, experiment.clock, "clock", ("folders",))
@@ -281,7 +282,8 @@ def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes)
     return timing(method, net, times or Clock(), size)
 
 
-def _method(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+    """Make one method of an experiment; a class of the user's own is loaded."""
     make = _named(METHODS, spec.algorithm, "algorithm", experiment)
     method = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):

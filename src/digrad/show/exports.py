@@ -13,7 +13,7 @@ import numpy as np
 
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.runs.columns import COLUMNS, VALUES
+from digrad.runs.columns import COLUMNS, TIMED, VALUES
 from digrad.runs.results import Results
 
 NAMES = ("run", "network", "algorithm")
@@ -36,7 +36,8 @@ def columns(results: Results) -> dict[str, Any]:
         "diverged_at": np.array(at)[who],
     }
     several = len({trial.key.run for trial in trials}) > 1
-    return {name: found[name] for name in (*["run"] * several, *COLUMNS)}
+    timed = [name for name in TIMED if not np.isnan(results.columns[name]).all()]
+    return {name: found[name] for name in (*["run"] * several, *COLUMNS, *timed)}
 
 
 def to_pandas(results: Results) -> Any:
@@ -153,7 +154,7 @@ def _refuse_sparse(sizes: tuple[int, ...], rows: int) -> None:
 
 
 def _recorded(results: Results) -> list[str]:
-    return [name for name in VALUES if not np.isnan(results.columns[name]).all()]
+    return [name for name in (*VALUES, *TIMED) if not np.isnan(results.columns[name]).all()]
 
 
 def _arrow() -> Any:

@@ -4,6 +4,7 @@ const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "star"];
 const HUES = 7;
 const SCALE = ["--s0", "--s1", "--s2", "--s3", "--s4"]; // the colours that step sizes are spread over
+const TICKS = { step: ",~r", messages: "~s", bytes: "~s" }; // 1,000 steps, but 20M messages
 const CONFIG = { displayModeBar: false }; // it would lie over the legend
 
 class Chart {
@@ -162,7 +163,7 @@ class Chart {
         anchor: axis("y", k),
         ...(k >= panels.length - columns && title(along[this.along.value], 8)),
         nticks: Math.max(3, Math.floor(w / 80)),
-        ...(this.along.value === "step" ? { tickformat: ",~r" } : { tickformat: "~s" }),
+        tickformat: TICKS[this.along.value] ?? "~g",
         rangemode: "tozero",
         uirevision: this.along.value,
         ...(k > 0 && { matches: "x" }),

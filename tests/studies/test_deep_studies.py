@@ -23,9 +23,8 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(
-        local_workers, "usable_cores", lambda: 1
-    )  # others would not see what is patched
+    # Other processes would not see what is patched.
+    monkeypatch.setattr(local_workers, "usable_cores", lambda: 1)
     yield
     torch.set_num_threads(before)
 

@@ -50,9 +50,9 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
-            "speedup, practice, cifar or language.",
-            metavar="networks|logistic|mnist|robustness|speedup|practice|cifar|language",
+            help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), fashion-mnist, "
+            "robustness, speedup, practice, cifar, language or asynchrony.",
+            metavar="WHAT",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
@@ -108,7 +108,8 @@ def _mnist(order: Request) -> None:
     from digrad.studies.mnist import mnist
 
     with interruptible(order.again):
-        execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
+        experiment = mnist(order.quick, order.data_dir, order.what)
+        execute(experiment, order.folder, order.device, order.resume)
     summary(read([order.folder]))
     for metric in ("loss", "test_accuracy"):
         plot([order.folder], metric=metric)
@@ -172,9 +173,11 @@ FIGURES: dict[str, Callable[[Request], None]] = {
     "networks": _networks,
     "logistic": _logistic,
     "mnist": _mnist,
+    "fashion-mnist": _mnist,
     "robustness": _robustness,
     "speedup": studies.speedup,
     "practice": studies.practice,
     "cifar": _cifar,
     "language": _language,
+    "asynchrony": studies.asynchrony,
 }

@@ -1,6 +1,6 @@
 """Any torch module, loss and data as a problem: gradients of all nodes in one call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
-from digrad.problems.base import Rows
+from digrad.problems.base import Effort, Rows
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
@@ -33,6 +33,8 @@ MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back
 Pair = tuple[Tensor, Tensor]
 # From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
 Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
+
+CALLS = 45  # of kernels in a forward pass with its loss, about
 
 
 class ModuleProblem:
@@ -201,9 +203,9 @@ class ModuleProblem:
 
     def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
         if self._rows.apart:
-            return self._by_groups(self._one_by_one, x, sample, buffers)
+            return self._at_once(self._one_by_one, x, sample, buffers)
         if self._chosen(x, sample, buffers) == "apart":
-            return self._by_groups(self._on_streams, x, sample, buffers)
+            return self._at_once(self._on_streams, x, sample, buffers)
         if not compiled:
             return self._by_groups(self._gradients, x, sample, buffers)
         return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample, buffers)
@@ -251,6 +253,22 @@ class ModuleProblem:
             found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
         return found
 
+    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+        """Count forward passes of a sample, of which a gradient is worth three, and calls."""
+        one, wanted = self._evaluation.operations(self._training), {*metrics}
+        trained = len(self._training.targets)
+        tested = len(self._testing.targets) if self._testing else 0
+        judged = min(tested, self._node_samples or tested)
+        passes = [(trained, 1)] * bool(wanted & {"loss", "accuracy", "gap"})
+        passes += [(3 * trained, 3)] * ("gradient_norm" in wanted)
+        passes += [(tested, 1)] * bool(wanted & {"test_loss", "test_accuracy"})
+        nodes = bool(wanted & {"worst_accuracy", "mean_accuracy"})
+        passes += [(judged * self.nodes, self.nodes)] * nodes
+        samples = sum(count for count, _ in passes)
+        calls = CALLS * sum(-(-count // (evaluation.AT_ONCE * k)) * k for count, k in passes)
+        step = Effort(operations=3 * one * self.nodes * self.batch, shared_calls=3 * CALLS)
+        return step, Effort(operations=one * samples, calls=calls)
+
     def _ready(self, inputs: Tensor) -> Tensor:
         """Return inputs as the module takes them: prepared, and in its dtype if they are real."""
         return self._cast(inputs if self._prepare is None else self._prepare(inputs))
@@ -258,12 +276,24 @@ class ModuleProblem:
     def _cast(self, values: Tensor) -> Tensor:
         return values.to(self._dtype) if values.is_floating_point() else values
 
-    def _by_groups(self, gradients: Batched, x: Tensor, sample: Tensor, buffers: Tensor) -> Pair:
+    def _at_once(self, gradients: Batched, x: Tensor, sample: Tensor, buffers: Tensor) -> Pair:
+        """Return the gradients of all rows, of which only one needs memory at a time."""
+        return self._by_groups(gradients, x, sample, buffers, group=x.numel() // self.dim)
+
+    def _by_groups(
+        self,
+        gradients: Batched,
+        x: Tensor,
+        sample: Tensor,
+        buffers: Tensor,
+        *,
+        group: int | None = None,
+    ) -> Pair:
         drawn = sample.flatten(0, -2)
         kept = buffers.reshape(len(drawn), buffers.shape[-1])
         columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :], kept
         parts = []
-        split = (torch.split(c, self._group) for c in columns)
+        split = (torch.split(c, group or self._group) for c in columns)
         for rows, k, words, own in zip(*split, strict=True):
             inputs, targets = self._training.inputs[k], self._training.targets[k]
             parts.append(gradients(rows, inputs, targets, words, own))
@@ -314,7 +344,7 @@ class ModuleProblem:
                 kind,
                 {
                     "together": lambda: self._by_groups(self._gradients, x, sample, buffers),
-                    "apart": lambda: self._by_groups(self._on_streams, x, sample, buffers),
+                    "apart": lambda: self._at_once(self._on_streams, x, sample, buffers),
                 },
             )
         return self._ways[rows]

@@ -6,7 +6,8 @@ Python in between: steps are recorded, and nodes are spread over a few streams.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.atomic import write_whole
+from digrad.base.errors import DigradError
 from digrad.data.places import cache_folder
 
 STREAMS = 4  # more gain nothing: a node fills a quarter of a large GPU
@@ -28,15 +30,9 @@ def on_streams(gradient: Callable[..., Pair], rows: Tensor, *columns: Tensor) ->
     """Compute row after row on a few streams, the same way each time."""
     main, lanes = torch.cuda.current_stream(), _lanes(rows.device)
     out, buffers = torch.empty_like(rows), torch.empty_like(columns[-1])
-    flags = torch.backends.cudnn.flags(
-        enabled=True,
-        benchmark=False,
-        deterministic=True,  # so that runs can be repeated to the bit
-        allow_tf32=torch.backends.cudnn.allow_tf32,
-    )
     for lane in lanes:
         lane.wait_stream(main)
-    with flags:
+    with _repeatable():
         for k, row in enumerate(zip(rows, *columns, strict=True)):
             with torch.cuda.stream(lanes[k % len(lanes)]):
                 g, kept = gradient(*row)
@@ -45,6 +41,17 @@ def on_streams(gradient: Callable[..., Pair], rows: Tensor, *columns: Tensor) ->
     for lane in lanes:
         main.wait_stream(lane)
     return out, buffers
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Let the library sum in a fixed order, so that runs can be repeated to the bit."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 @cache
@@ -109,7 +116,7 @@ def _file() -> Path:
 def _remembered() -> dict[str, str]:
     try:
         found = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, DigradError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -117,5 +124,5 @@ def _remembered() -> dict[str, str]:
 def _remember(key: str, way: str) -> None:
     try:
         write_whole(_file(), json.dumps(_remembered() | {key: way}, indent=1).encode())
-    except OSError:
+    except DigradError:
         return  # a machine without a place for it measures again

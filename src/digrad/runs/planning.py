@@ -29,6 +29,7 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import Labels
+from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
@@ -90,6 +91,7 @@ class Plan:
     jobs: list[Job]
     networks: Mapping[str, Network]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
+    every: int  # steps from one record to the next
 
     @property
     def problem(self) -> Problem:
@@ -142,7 +144,15 @@ def plan(
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
-    return Plan(experiment, jobs, networks, code)
+    return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
+
+
+def _every(experiment: Experiment, jobs: Sequence[Job]) -> int:
+    """Return the steps between records: as the experiment says, or as measuring costs."""
+    if experiment.metrics_every:
+        return experiment.metrics_every
+    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    return interval(experiment.steps, costs)
 
 
 def own_code(experiment: Experiment) -> list[OwnCode]:

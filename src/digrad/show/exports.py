@@ -36,7 +36,7 @@ def columns(results: Results) -> dict[str, Any]:
         "diverged_at": np.array(at)[who],
     }
     several = len({trial.key.run for trial in trials}) > 1
-    timed = [name for name in TIMED if not np.isnan(results.columns[name]).all()]
+    timed = [name for name in TIMED if not np.isnan(found[name]).all()]
     return {name: found[name] for name in (*["run"] * several, *COLUMNS, *timed)}
 
 

@@ -26,8 +26,12 @@ ROOMS: dict[str, set[str]] = {
     "algorithms": {"base", "networks", "theory"},
     "clocks": {"base", "networks"},
     "engines": {"base", "networks", "algorithms", "clocks"},
-    "optim": {"base", "networks", "theory", "algorithms", "engines"},
-    "runs": {"base", "networks", "theory", "problems", "algorithms", "clocks", "engines", "optim"},
+    "peers": {"base", "networks", "algorithms", "engines"},
+    "optim": {"base", "networks", "theory", "algorithms", "engines", "peers"},
+    "runs": {
+        *("base", "networks", "theory", "problems", "algorithms", "clocks", "engines", "peers"),
+        "optim",
+    },
     "answers": {"base", "runs"},
     "show": {"base", "networks", "theory", "analysis", "runs", "answers"},
     "front": {
@@ -38,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "answers", "show", "studies"),
+        *("engines", "peers", "runs", "answers", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
@@ -54,6 +58,13 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.data.shards": False,
     "digrad.data": True,
     "digrad.algorithms.needs": True,
+    "digrad.peers.keys": True,
+    "digrad.peers.membership": True,
+    "digrad.peers.secure": True,
+    "digrad.peers.frames": True,
+    "digrad.peers.epochs": True,
+    "digrad.peers.hub": True,
+    "digrad.peers.local": True,
     "digrad.runs.experiment": True,
     "digrad.runs.schedules": True,
     "digrad.runs.results": True,

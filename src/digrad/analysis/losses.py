@@ -14,7 +14,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.networks import Network
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import listed
-from digrad.networks.structure import roots
+from digrad.networks.structure import largest_rooted_part, roots
 
 MOST = 20_000  # nodes and links that are taken away, one after the other
 SHOWN = 20  # losses listed in a report
@@ -90,14 +90,14 @@ def _without_nodes(net: Network) -> Iterator[tuple[int, Nodes]]:
         rest = np.delete(np.arange(net.n), i)
         R, C = (W[rest][:, rest] for W in (net.R, net.C))
         if not _whole(R, C):
-            yield i, rest[_going_on(R, C)]
+            yield i, rest[largest_rooted_part(R, C)]
 
 
 def _without_links(net: Network, links: Nodes) -> Iterator[tuple[tuple[int, int], Nodes]]:
     for j, i in links.tolist():
         R, C = (_cut(W, i, j) for W in (net.R, net.C))
         if not _whole(R, C):
-            yield (j, i), _going_on(R, C)
+            yield (j, i), largest_rooted_part(R, C)
 
 
 def _cut(W: csr_array, i: int, j: int) -> csr_array:
@@ -110,33 +110,6 @@ def _cut(W: csr_array, i: int, j: int) -> csr_array:
 def _whole(R: csr_array, C: csr_array) -> bool:
     """Whether all nodes still have a common root (Assumption 2.1)."""
     return len(np.intersect1d(roots(R), roots(csr_array(C.T)))) > 0
-
-
-def _going_on(R: csr_array, C: csr_array) -> Nodes:
-    """Return the most nodes among which one reaches all, and all reach it."""
-    best = np.zeros(0, dtype=np.int64)
-    for root in range(R.shape[0]):
-        part = _around(R, C, root)
-        if len(part) > len(best):
-            best = part
-        if 2 * len(best) > R.shape[0]:  # no other part can be larger
-            break
-    return best
-
-
-def _around(R: csr_array, C: csr_array, root: int) -> Nodes:
-    """Return the nodes that a root reaches by pull links and that reach it by push links."""
-    from scipy.sparse.csgraph import breadth_first_order
-
-    part, inside = np.arange(R.shape[0]), root
-    while True:
-        down, up = csr_array(R[part][:, part].T), csr_array(C[part][:, part])
-        reached = [breadth_first_order(W, inside, return_predecessors=False) for W in (down, up)]
-        kept = np.intersect1d(*reached)
-        if len(kept) == len(part):
-            return part
-        inside = int(np.searchsorted(kept, inside))
-        part = part[kept]
 
 
 def report(found: Losses) -> RenderableType:

@@ -18,6 +18,7 @@ from digrad.cli.design import design
 from digrad.cli.export import export
 from digrad.cli.output import warn
 from digrad.cli.overview import greet
+from digrad.cli.peers import hub, keys, peers
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
@@ -36,6 +37,8 @@ app.command()(check)
 app.command()(design)
 app.command()(tune)
 app.command()(train)
+app.command()(peers)
+app.command()(hub)
 app.command()(report)
 app.command()(export)
 app.command()(watch)
@@ -43,6 +46,7 @@ app.command("runs")(list_runs)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
+app.add_typer(keys, name="keys")
 
 
 @app.callback(invoke_without_command=True)

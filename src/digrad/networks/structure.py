@@ -58,3 +58,30 @@ def period(W: csr_array, part: Nodes) -> int:
     depth = hops(csr_array(inner.T), np.array([0]))[0].astype(np.int64)
     entries = inner.tocoo()
     return int(np.gcd.reduce(np.abs(depth[entries.coords[1]] + 1 - depth[entries.coords[0]])))
+
+
+def largest_rooted_part(R: csr_array, C: csr_array) -> Nodes:
+    """Return the most nodes among which one reaches all by R, and all reach it by C."""
+    best = np.zeros(0, dtype=np.int64)
+    for root in range(R.shape[0]):
+        part = _around(R, C, root)
+        if len(part) > len(best):
+            best = part
+        if 2 * len(best) > R.shape[0]:  # no other part can be larger
+            break
+    return best
+
+
+def _around(R: csr_array, C: csr_array, root: int) -> Nodes:
+    """Return the nodes that a root reaches by pull links and that reach it by push links."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    part, inside = np.arange(R.shape[0]), root
+    while True:
+        down, up = csr_array(R[part][:, part].T), csr_array(C[part][:, part])
+        reached = [breadth_first_order(W, inside, return_predecessors=False) for W in (down, up)]
+        kept = np.intersect1d(*reached)
+        if len(kept) == len(part):
+            return part
+        inside = int(np.searchsorted(kept, inside))
+        part = part[kept]

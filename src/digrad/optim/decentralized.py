@@ -16,14 +16,18 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | extra; exact-diffusion, d2, nids                   | x     | h; psi            | 2        |
 | diffusion (``cta``)                                | phi   | x                 | 2        |
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
+| cpp, rcpp, c-gt; b-cpp                             | x     | y, g, and memory  | 7; 5     |
+| lead; quantized-push-sum                           | x; x/w| d; x, and memory  | 4        |
+| choco-sgd; deepsqueeze                             | x     | memory            | 3; 2     |
 
-Momentum takes one vector more, m, none where the momenta are tracked; AdamW two. To that come
+Momentum takes one vector more, m, none where the momenta are tracked; AdamW two; ``compress`` two
+for each variable that is sent. To that come
 autograd's gradient, as with any optimizer, and during a step a few times ``bucket_bytes``.
 Parameters are views of the model's row, not copies.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
@@ -33,6 +37,9 @@ from torch import Tensor, distributed
 from torch.nn import Module
 
 from digrad.algorithms import Algorithm, as_algorithm, check
+from digrad.algorithms.compression.compressed import check_messages, compressed
+from digrad.algorithms.compression.compressor import Compressor
+from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own
@@ -41,7 +48,9 @@ from digrad.engines.processes.handshake import fingerprint
 from digrad.networks import TOPOLOGIES, Network, as_network, build
 from digrad.networks.registry import NetworkLike
 from digrad.optim import state as stored
+from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
+from digrad.optim.company import Company
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import Groups, numbers, with_inner
@@ -49,6 +58,7 @@ from digrad.optim.layout import Layout, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
 from digrad.optim.scalars import Watch
+from digrad.peers.epochs import Epoch
 from digrad.theory.eigenvectors import perron
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -97,6 +107,8 @@ class Decentralized(torch.optim.Optimizer):
         blocks: how many nodes each rank holds; as even as possible by default.
         group: the process group, the default one by default.
         message_dtype: in which rows travel, for example ``torch.bfloat16``; own rows stay exact.
+        compress: how messages are made small, as ``{"kind": "nearest", "bits": 4}``: see
+            ``Compression``; what is remembered for it is part of the state.
         bucket_bytes: how much of the models is stepped at a time; by default 2 MB on a CPU, whose
             cache then holds what a step needs besides the state, and 25 MB elsewhere.
         timeout: seconds after which a rank that does not answer is given up.
@@ -111,6 +123,13 @@ class Decentralized(torch.optim.Optimizer):
             them on the receiving side. The results are the same bits.
         log_dir: a folder for TensorBoard; see ``watch``.
         log_every: how many steps from one entry there to the next.
+        peers: a membership file: this process is one of its nodes, joined with the others by
+            their links alone, over the network that it names; see the guide on peers.
+        node: which node of ``peers`` this is; by default what DIGRAD_NODE says.
+        key: its key file, by default ``keys/NODE.key`` beside the membership file.
+        on_epoch: called with every epoch of ``peers`` that begins: who takes part from now on.
+        resumed: steps that the parameters of a peer already have behind them, as when they were
+            stored and loaded again; without it, they are replaced by those of the others.
         options: of the inner optimizer, SGD if none is named: ``momentum=0.9``. Parameter groups
             may have their own.
     """
@@ -123,7 +142,7 @@ class Decentralized(torch.optim.Optimizer):
         self,
         params: Parameters,
         algorithm: Algorithm[Any] | str,
-        network: NetworkLike | str | Path,
+        network: NetworkLike | str | Path | None = None,
         lr: float = 0.01,
         *,
         weight_decay: float | None = None,
@@ -132,6 +151,7 @@ class Decentralized(torch.optim.Optimizer):
         blocks: Sequence[int] | None = None,
         group: Any = None,
         message_dtype: torch.dtype | None = None,
+        compress: Compression | Compressor | Mapping[str, Any] | str | None = None,
         bucket_bytes: int | None = None,
         timeout: float = 60.0,
         nonfinite: Literal["stop", "skip"] = "stop",
@@ -140,16 +160,25 @@ class Decentralized(torch.optim.Optimizer):
         overlap: bool = True,
         log_dir: str | None = None,
         log_every: int = 100,
+        peers: str | Path | None = None,
+        node: str = "",
+        key: str | Path | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        resumed: int | None = None,
         **options: Any,
     ) -> None:
         numbers(lr=lr, weight_decay=weight_decay or 0.0, bucket_bytes=bucket_bytes or 0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
         self._method = with_inner(_usable(as_algorithm(algorithm)), inner, options)
+        if compress is not None:
+            self._method = compressed(self._method, compress)
         self.layout = lay_out(params)
         refuse_wrapped(self.layout, group)
-        self.network = _network(network, _nodes(self.layout, blocks, group))
+        self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
+        self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
+        check_messages(self._method, self.network, self.layout.dim, message_dtype)
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)
@@ -157,8 +186,7 @@ class Decentralized(torch.optim.Optimizer):
         self._buffers = Buffers(self.layout.modules)
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
-        fair = self._method.moves_by(perron(self.network).n_pi) if scale_by_n_pi else 1.0
-        self._per_lr = 1 / fair
+        self._scale_by_n_pi = scale_by_n_pi
         said = {
             "lr and weight_decay": settings,
             "buffers": self._buffers.summary(),
@@ -167,16 +195,24 @@ class Decentralized(torch.optim.Optimizer):
             "overlap": overlap,
             "log_every": log_every if log_dir else 0,
         }
-        self.engine = connect(
-            self.network,
-            self.layout,
-            blocks=blocks,
-            group=group,
-            message_dtype=message_dtype,
-            timeout=timeout,
-            shared_memory=shared_memory,
-            about=self._about() | {key: str(value) for key, value in said.items()},
-        )
+        about = self._about() | {key: str(value) for key, value in said.items()}
+        if self._company is None:
+            self.engine = connect(
+                self.network,
+                self.layout,
+                blocks=blocks,
+                group=group,
+                message_dtype=message_dtype,
+                timeout=timeout,
+                shared_memory=shared_memory,
+                about=about,
+            )
+        else:
+            like = self.layout.like
+            kinds = {"device": like.device, "dtype": like.dtype, "message_dtype": message_dtype}
+            self.engine = self._company.join(self.layout, about, **kinds)
+            self.network = self._company.session.network
+        self._per_lr = self._fair()
         self.rows = Rows(
             self.algorithm,
             self.network,
@@ -184,9 +220,11 @@ class Decentralized(torch.optim.Optimizer):
             self.layout,
             bucket_bytes=bucket_bytes,
             overlap=overlap,
-            broadcast=broadcast,
+            broadcast=broadcast and self._company is None,
         )
         self.t = 0  # steps taken
+        if self._company is not None:
+            self._enter(self._company)
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = False
@@ -194,6 +232,52 @@ class Decentralized(torch.optim.Optimizer):
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
+
+    def _the_network(
+        self, given: NetworkLike | str | Path | None, blocks: Sequence[int] | None, group: Any
+    ) -> Network:
+        if self._company is not None and given is None:
+            return self._company.session.membership.graph
+        if self._company is not None or given is None:
+            wrong = "both network and peers are" if given is not None else "no network is"
+            hint = "the membership file names the network of peers; else pass one"
+            raise ParameterError(message(f"{wrong} given", hint=hint))
+        return _network(given, _nodes(self.layout, blocks, group))
+
+    def _fair(self) -> float:
+        n_pi = perron(self.network).n_pi if self._scale_by_n_pi else 1.0
+        return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
+
+    def _enter(self, company: Company) -> None:
+        """Get the models ready for the first epoch of this node, or of one after it."""
+        try:
+            company.begin(self.rows)
+            self._restart(self.engine)
+        except PeerError as error:
+            company.renew(error, self._restart)
+        self.t = company.place.steps
+
+    @torch.no_grad()
+    def _restart(self, engine: Link) -> Rows:
+        """Begin the method anew from the models, among the members there are now."""
+        if self._company is not None:
+            self.network = self._company.session.network
+        check(self._method, self.network)
+        self.engine, self._per_lr = engine, self._fair()
+        self.rows.restart(self.network, engine)
+        return self.rows
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the nodes whose data the model is of now."""
+        if self._company is not None:
+            return self._company.members
+        return tuple(self.network.name(i) for i in range(self.network.n))
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The epochs of a run of peers that this node has been in."""
+        return () if self._company is None else tuple(self._company.session.epochs)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -234,20 +318,31 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         with self._telling():
             skip = self._check_gradients()
-        scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
-        self._groups.keep(self.param_groups)
-        settings = self._groups.settings(self.param_groups, self._per_lr)
         self._cut_off = True
-        seconds = self.rows.step(
-            settings,
-            scale=1.0 if scale is None else 1 / float(scale),
-            skip=skip,
-            t=self.t,
-        )
+        seconds = self._take(skip) if self._company is None else self._go_on(skip, self._company)
         self._cut_off = False
         self.t += 1
         self._watch.step(self.t, seconds)
         return loss
+
+    def _take(self, skip: Sequence[int]) -> float:
+        """Take a step; return the seconds spent in exchanges."""
+        scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
+        self._groups.keep(self.param_groups)
+        settings = self._groups.settings(self.param_groups, self._per_lr)
+        factor = 1.0 if scale is None else 1 / float(scale)
+        return self.rows.step(settings, scale=factor, skip=skip, t=self.t)
+
+    def _go_on(self, skip: Sequence[int], company: Company) -> float:
+        """Take a step with the members there are, or leave it out if they already have."""
+        seconds, taken = 0.0, False
+        while not taken and not company.behind:
+            try:
+                seconds, taken = self._take(skip), True
+            except PeerError as error:
+                company.renew(error, self._restart)
+        company.stepped()
+        return seconds
 
     @contextmanager
     def consensus(self, *models: Module) -> Iterator[Tensor]:
@@ -266,11 +361,21 @@ class Decentralized(torch.optim.Optimizer):
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
-            with buffers.common(self.engine, self.network.n, self.rows.models):
+            with ExitStack() as while_it_lasts:
+                self._share(buffers, while_it_lasts)
                 yield xhat
         finally:
             self.layout.show(self.rows.models)
             self._evaluating = False
+
+    def _share(self, buffers: Buffers, stack: ExitStack) -> None:
+        """Make buffers common; a peer that misses another meanwhile keeps its own."""
+        try:
+            stack.enter_context(buffers.common(self.engine, self.network.n, self.rows.models))
+        except PeerError as error:
+            if self._company is None:
+                raise
+            self._company.renew(error, self._restart)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
         if models and len(models) != len(self.layout.models):
@@ -282,7 +387,9 @@ class Decentralized(torch.optim.Optimizer):
     def consensus_vector(self) -> Tensor:
         """Return xhat as one row of ``layout.dim`` numbers; every rank must ask for it."""
         self._check_usable()
-        return self.rows.xhat()
+        if self._company is None:
+            return self.rows.xhat()
+        return self._company.sum(lambda: self.rows.xhat(), self._restart)
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -348,12 +455,21 @@ class Decentralized(torch.optim.Optimizer):
 
     def close(self) -> None:
         """End the exchange with the other ranks; the models stay as they are."""
+        if self._company is not None:
+            self._company.session.close()
+            return
         with suppress(PeerError):  # what is still under way is of no use
             self.engine.forget()
         self.engine.close()
         # A collective's threads may still hold its tensors, and the process aborts if Python ends
         # before they let go, for which they need it for a moment.
         sleep(0.02)
+
+    def leave(self) -> None:
+        """Leave a run of peers politely, before its end: the others go on without this node."""
+        if self._company is None:
+            raise ParameterError(message("only peers can leave", hint="close() ends all"))
+        self._company.session.close(leaving=True)
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""

@@ -1,12 +1,13 @@
 """The own nodes' rows of a recursion, and one step of all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
+from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
@@ -14,6 +15,8 @@ from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
+
+SEED = 0  # of what random compressors draw: a run has one
 
 
 class Rows:
@@ -36,15 +39,28 @@ class Rows:
         overlap: bool,
         broadcast: bool,
     ) -> None:
-        self.algorithm, self.engine, self.layout = algorithm, engine, layout
-        self.n, self._overlap = network.n, overlap
-        vectors = perron(network)
-        self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
-        self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
+        self.algorithm, self.layout, self._overlap = algorithm, layout, overlap
+        self._at_a_time = max(1, bucket_bytes // 8)  # columns that are summed over all nodes
+        self._settle(network, engine)
         self.models = layout.flatten()
         if broadcast:
-            self._broadcast(bucket_bytes)
+            self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
+
+    def _settle(self, network: Network, engine: Link) -> None:
+        self.engine, self.n, vectors = engine, network.n, perron(network)
+        self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
+        self.answer_weights = _weights(self.algorithm.root_weighted, vectors.pi_R)
+        self.tracker_weights = _weights(Needs.PUSH in self.algorithm.needs, vectors.pi_C)
+
+    def restart(self, network: Network, engine: Link) -> None:
+        """Go on from the models as they are, on another network: the method begins anew.
+
+        Trackers, push-sum weights and memories refer to the network that was.
+        """
+        self._settle(network, engine)
+        for bucket in self.buckets:
+            bucket.settle(self.algorithm, self.algorithm.init(bucket.models))
 
     def step(
         self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int
@@ -66,11 +82,11 @@ class Rows:
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(settings, scale, skip)
-        turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
+        turns, overwrites = Turns(self.engine.at(t), self._sampler, t), self.algorithm.overwrites
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            mixer = turns.next(bucket.width, bucket.places(overwrites))
+            mixer = turns.next(bucket.columns, bucket.places(overwrites))
             bucket.step(algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
@@ -123,13 +139,24 @@ class Rows:
                         # next exchange says so.
                         return
 
-    def _broadcast(self, bucket_bytes: int) -> None:
+    def broadcast(self) -> None:
+        """Start everywhere from the model of node 0; every rank has to."""
         first = torch.zeros(self.n, dtype=torch.float64)
         first[0] = 1
-        width = max(1, bucket_bytes // 8)
-        for start in range(0, self.layout.dim, width):
-            part = self.models[:, start : start + width]
+        for part in self._parts(self.models):
             part.copy_(self.engine.weighted(part, first))
+
+    def common(self, without: Sequence[int]) -> Tensor:
+        """Return the mean of the models, some nodes' not counted; every rank must ask for it."""
+        weights = torch.ones(self.n, dtype=torch.float64)
+        weights[list(without)] = 0
+        own = self.models * (weights[self.engine.rows].to(self.models).unsqueeze(-1) > 0)
+        shares = weights / weights.sum()
+        return torch.cat([self.engine.weighted(part, shares) for part in self._parts(own)]).to(own)
+
+    def _parts(self, models: Tensor) -> Iterator[Tensor]:
+        for start in range(0, self.layout.dim, self._at_a_time):
+            yield models[:, start : start + self._at_a_time]
 
 
 def _weights(wanted: bool, vector: Any) -> Tensor:

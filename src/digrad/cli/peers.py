@@ -1,0 +1,192 @@
+"""Commands for nodes that are joined by their links alone: keys, peers, the hub."""
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.cli.output import show, warn
+from digrad.cli.runs import Trust
+from digrad.cli.trust import ask
+
+keys = typer.Typer(no_args_is_help=True, help="Key pairs of nodes: make one, show its public half.")
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A membership file (TOML).")]
+Key = Annotated[Path | None, typer.Option(help="The key file [default: keys/NAME.key beside it].")]
+
+
+@keys.command("new")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the node, or `hub`.")],
+    out: Annotated[Path | None, typer.Option(help="Where to [default: keys/NAME.key].")] = None,
+) -> None:
+    """Make a key pair for a node; print what the membership file needs.
+
+    The file stays on the node's machine and is nobody else's to read.
+
+    Example: digrad keys new milan
+    """
+    from digrad.peers.keys import make_key
+    from digrad.peers.local import key_file
+
+    _check_name(name)
+    path = out or key_file(Path(), name)
+    public = make_key(path)
+    warn(f"the private half is in {path}; copy these lines into the membership file:")
+    print(f"[{'hub' if name == 'hub' else f'nodes.{name}'}]")
+    print('address = "HOST:PORT"')
+    print(f'key = "{public}"')
+
+
+@keys.command("show")
+def show_key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A key file.")],
+) -> None:
+    """Print the public half of a key pair.
+
+    Example: digrad keys show keys/milan.key
+    """
+    from digrad.peers.keys import public_half
+
+    print(public_half(file))
+
+
+def hub(
+    file: File,
+    key: Key = None,
+    history: Annotated[
+        Path | None, typer.Option(help="A file to which epochs are added, a line each.")
+    ] = None,
+) -> None:
+    """Decide who takes part in a run of peers, until all are done.
+
+    No model passes through it. If it dies, training goes on; start it again.
+
+    Example: digrad hub run.toml
+    """
+    from digrad.peers.hub import Hub
+    from digrad.peers.local import key_file
+    from digrad.peers.membership import load_membership
+
+    membership = load_membership(file)
+    here = Hub(membership, key or key_file(membership.folder, "hub"), show, history)
+    try:
+        here.wait()
+    except KeyboardInterrupt:
+        here.close()
+        raise typer.Exit(130) from None
+
+
+def peers(
+    what: Annotated[
+        list[str], typer.Argument(metavar="[check] FILE", help="A membership file (TOML).")
+    ],
+    node: Annotated[str, typer.Option(help="Which node this is.", envvar="DIGRAD_NODE")] = "",
+    local: Annotated[int, typer.Option(help="Start so many nodes here, with new keys.")] = 0,
+    with_hub: Annotated[bool, typer.Option("--hub", help="Be the hub too.")] = False,
+    key: Key = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for records and models.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Start from the model there.")] = False,
+    seconds: Annotated[float, typer.Option(help="How long `check` waits for others.")] = 30.0,
+    trust: Trust = False,
+) -> None:
+    """Train as one node of a run of peers; `check` only tries out its links.
+
+    `--local 8` makes keys and starts 8 nodes and a hub on this machine.
+
+    Example: digrad peers run.toml --node milan
+    """
+    checking, file = _words(what)
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    if checking:
+        _check(file, node, key, out, seconds)
+    elif local:
+        from digrad.cli.peers_here import start_all
+
+        start_all(file, local, out, trust)
+    else:
+        _train(file, node, key, out, resume=resume, with_hub=with_hub, trust=trust)
+
+
+def _train(
+    file: Path,
+    node: str,
+    key: Path | None,
+    out: Path | None,
+    *,
+    resume: bool,
+    with_hub: bool,
+    trust: bool,
+) -> None:
+    from digrad.peers.hub import Hub
+    from digrad.peers.local import key_file
+    from digrad.peers.membership import load_membership
+    from digrad.runs.peer import run_peer
+
+    membership = load_membership(file)
+    _check_node(membership.nodes, node)
+    here = Hub(membership, key_file(membership.folder, "hub"), show) if with_hub else None
+    record = run_peer(
+        file,
+        node,
+        key=key,
+        out=out,
+        resume=resume,
+        allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+    )
+    show(f"record: {record}")
+    if here is not None:
+        here.wait()
+
+
+def _check(file: Path, node: str, key: Path | None, out: Path | None, seconds: float) -> None:
+    from rich.table import Table
+
+    from digrad.base.atomic import write_whole
+    from digrad.peers.checking import check_links
+    from digrad.peers.local import key_file
+    from digrad.peers.membership import load_membership
+    from digrad.peers.secure import Credentials
+
+    membership = load_membership(file)
+    _check_node(membership.nodes, node)
+    own = key or key_file(membership.folder, node)
+    found = check_links(Credentials(membership, node, own), seconds)
+    table = Table("link", "dialled by", "opens", "latency", "bandwidth", box=None)
+    lines = ["sender,receiver,latency,bandwidth"]
+    for one in found:
+        name = " -> ".join(one.link)
+        fast = f"{one.latency:.3g} ms" if one.latency is not None else ""
+        wide = f"{one.bandwidth:,.0f} Mbit/s" if one.bandwidth is not None else ""
+        table.add_row(name, one.dialler, one.problem or "yes", fast, wide)
+        if one.latency is not None:
+            lines.append(f"{one.link[0]},{one.link[1]},{one.latency:.4g},{one.bandwidth:.4g}")
+    show(table)
+    if out is not None:
+        write_whole(out / f"links-{node}.csv", ("\n".join(lines) + "\n").encode())
+    if any(one.problem for one in found):
+        raise typer.Exit(1)
+
+
+def _words(what: list[str]) -> tuple[bool, Path]:
+    checking = what[0] == "check" and len(what) == 2
+    if len(what) != 1 + checking:
+        hint = "digrad peers run.toml --node NAME, or digrad peers check run.toml --node NAME"
+        raise ParameterError(message(f"what is {' '.join(what)!r:.80}?", hint=hint))
+    return checking, Path(what[-1])
+
+
+def _check_node(nodes: dict[str, Any], node: str) -> None:
+    if not node:
+        hint = f"--node {next(iter(nodes))}, or DIGRAD_NODE; --local N starts all here"
+        raise ParameterError(message("which node is this?", hint=hint))
+    lookup(nodes, node, "node of the run")
+
+
+def _check_name(name: str) -> None:
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
+        hint = "letters, digits, - and _; other names of a network go into the file by hand"
+        raise ParameterError(message(f"a node called {name!r:.60}", hint=hint))

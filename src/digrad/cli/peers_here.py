@@ -1,0 +1,74 @@
+"""All nodes of a run of peers on this machine: keys, a hub, and a process for each."""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import typer
+
+from digrad.base.checks import whole
+from digrad.base.errors import ParameterError, message
+from digrad.base.files import plain_bytes, toml_of
+from digrad.cli.output import show
+
+
+def start_all(file: Path, count: int, out: Path | None, trust: bool) -> None:
+    """Start so many nodes here, over the network and the experiment that a file names."""
+    from digrad.peers.hub import Hub
+    from digrad.peers.local import key_file, local_run
+    from digrad.peers.membership import MembershipError
+
+    whole(count, "--local", least=1, most=256)
+    try:
+        table = toml_of(plain_bytes(file))
+    except (OSError, ValueError) as error:
+        raise MembershipError(f"{file}: {error}") from None
+    for key in ("network", "experiment"):
+        if key not in table:
+            raise ParameterError(message(f"{file} lacks {key}", hint="see the guide on peers"))
+    options = {key: value for key, value in table.items() if key not in ("nodes", "hub", "links")}
+    options["experiment"] = str((file.parent / str(options["experiment"])).absolute())
+    network = dict(options.pop("network"))
+    if "file" in network:
+        network["file"] = str((file.parent / network["file"]).absolute())
+    names = _names(network, count)
+    options.pop("run", None)
+    with TemporaryDirectory(prefix="digrad-peers-") as folder:
+        path, membership = local_run(Path(folder), names, network, **options)
+        hub = Hub(membership, key_file(Path(folder), "hub"), show)
+        try:
+            ends = _run(path, names, out, trust)
+        finally:
+            hub.close()
+    failed = [name for name, end in ends.items() if end]
+    if len(names) - len(failed) < membership.least or len(failed) == len(names):
+        raise typer.Exit(2)
+
+
+def _names(network: dict[str, object], count: int) -> list[str]:
+    from digrad.networks.registry import build
+
+    if "file" not in network:
+        return [f"node{k}" for k in range(count)]
+    net = build(str(network["file"]))
+    if net.n != count:
+        what = f"--local {count}, but the network has {net.n} nodes"
+        raise ParameterError(message(what, hint=f"--local {net.n}"))
+    return [net.name(k) for k in range(net.n)]
+
+
+def _run(path: Path, names: list[str], out: Path | None, trust: bool) -> dict[str, int]:
+    """Start a process for each node, and wait for all: one that dies does not end the others."""
+    more = [*(["--out", str(out)] if out else []), *(["--trust"] if trust else [])]
+    call = [sys.executable, "-m", "digrad", "peers", str(path), *more]
+    started = {name: subprocess.Popen([*call, "--node", name]) for name in names}
+    try:
+        return {name: process.wait() for name, process in started.items()}
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        for process in started.values():
+            if process.poll() is None:
+                process.terminate()
+                process.wait()

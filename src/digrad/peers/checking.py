@@ -1,0 +1,68 @@
+"""Which links of a node can be opened, and how fast they are."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from digrad.peers.board import Board, Links
+from digrad.peers.links import End, Outlet, memory_of
+from digrad.peers.membership import Link, Membership, links_of
+from digrad.peers.secure import Credentials
+
+CHECK = -2  # the epoch in which links are tried out
+PINGS = 10
+LOAD = 1 << 23  # bytes by which bandwidth is measured
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found out about a link; only its sender can measure it."""
+
+    link: Link
+    dialler: str
+    problem: str = ""  # why it cannot be opened
+    latency: float | None = None  # ms, one way
+    bandwidth: float | None = None  # Mbit/s
+
+
+def check_links(who: Credentials, seconds: float) -> list[Checked]:
+    """Open every link of a node, wait for the others, and measure those that leave it."""
+    membership = who.membership
+    own = [link for link in links_of(membership.graph) if who.name in link]
+    place = {name: k for k, name in enumerate(membership.names)}
+    links, board = Links(who, CHECK, {}, place, own), Board(who)
+    board.use(links)
+    try:
+        for end in links.ends:
+            end.start()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not all(end.up for end in links.ends):
+            time.sleep(0.02)
+        found = [_check(membership, link, end) for link, end in links.items()]
+        links.leave("checked", 5.0)
+        return found
+    finally:
+        links.close()
+        board.close()
+
+
+def _check(membership: Membership, link: Link, end: End) -> Checked:
+    dialler = membership.dials(link)
+    if not end.up:
+        reason = end.refused.partition("\n")[0] or f"{end.peer} is not there"
+        return Checked(link, dialler, reason)
+    if not isinstance(end, Outlet):
+        return Checked(link, dialler)
+    small, large = (memory_of(torch.zeros(size, dtype=torch.uint8)) for size in (1, LOAD))
+    there_and_back = min(_seconds(end, small) for _ in range(PINGS))
+    loaded = _seconds(end, large)
+    rate = 8e-6 * LOAD / max(1e-9, loaded - there_and_back / 2)
+    return Checked(link, dialler, "", 500 * there_and_back, rate)
+
+
+def _seconds(outlet: Outlet, memory: memoryview) -> float:
+    began = time.perf_counter()
+    outlet.send(1, memory)
+    outlet.flush(time.monotonic() + outlet.timeout)
+    return time.perf_counter() - began

@@ -1,0 +1,202 @@
+"""A node's part in a run: its links in each epoch, and the way from one epoch to the next."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_hex
+from threading import Condition
+from typing import Any
+
+from digrad.base.errors import DigradError, lookup, message
+from digrad.engines.processes.faults import PeerError
+from digrad.engines.transports.transport import LinkError
+from digrad.networks.network import Network
+from digrad.peers.board import Board, Links
+from digrad.peers.engine import Peers
+from digrad.peers.epochs import NONE, Epoch
+from digrad.peers.hub import Answer, Line
+from digrad.peers.membership import Membership, MembershipError, links_of
+from digrad.peers.secure import Credentials
+
+log = logging.getLogger("digrad.peers")
+REMINDER = 30.0  # seconds between two lines that say that the hub is awaited
+
+
+class CountedOutError(DigradError, RuntimeError):
+    """The others have gone on without this node; it may join them again."""
+
+
+class Session:
+    """One node in a run, from the first epoch to the last.
+
+    Args:
+        membership: the run.
+        node: the name of the node here.
+        key_file: its private half.
+        told: is handed every epoch as it begins, and its seconds since the last ended.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        node: str,
+        key_file: Path,
+        told: Callable[[Epoch, float], None] = lambda epoch, seconds: None,
+    ) -> None:
+        lookup(membership.nodes, node, "node of the run")
+        self.membership, self.node, self._told = membership, node, told
+        self._who = Credentials(membership, node, key_file)
+        self.epoch, self.epochs = Epoch(), list[Epoch]()
+        self.fresh = True  # whether this node has no model of the run yet
+        self._news, self._latest = Condition(), Answer(Epoch(), False, False, "")
+        self._links: Links | None = None
+        self._board = Board(self._who, lambda text: log.info("%s", text))
+        self._line = Line(self._who, self._heard) if membership.hub else None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a hub, which can decide to go on without a lost node."""
+        return self._line is not None
+
+    def _heard(self, answer: Answer) -> None:
+        """Hear what the hub has decided."""
+        with self._news:
+            self._latest, links, own = answer, self._links, self.epoch.number
+            self._news.notify_all()
+        later = answer.epoch.number > own != NONE
+        if links is not None and links.epoch == own and (answer.over or later or answer.stopped):
+            links.interrupt()
+
+    def join(self, t: int, about: Mapping[str, str], **options: Any) -> Peers:
+        """Wait for the next epoch, connect with the neighbours in it, and return the engine.
+
+        Args:
+            t: how far this node has come; all start from the farthest.
+            about: what all nodes must have in common, as texts.
+            options: device, dtype and message_dtype of the engine.
+        """
+        began = time.monotonic()
+        while True:
+            self._hang_up()
+            epoch = self._next(t)
+            net = epoch.network(self.membership)
+            place = {name: k for k, name in enumerate(epoch.members)}
+            links = [link for link in links_of(net) if self.node in link]
+            ends = Links(self._who, epoch.number, about, place, links)
+            with self._news:
+                self.epoch, self._links = epoch, ends
+            if self._line is not None:
+                self._line.say(epoch=epoch.number, ready=False, lost=[], current=epoch.to_dict())
+            self._board.use(ends)
+            try:
+                alone = self._line is None  # then nobody has waited for all to come
+                ends.connect(self.membership.start if alone else self.membership.timeout)
+            except MembershipError as error:
+                if not self._may_try_again(ends):
+                    raise
+                log.info("epoch %d: %s", epoch.number, str(error).partition("\n")[0])
+                continue
+            self.epochs.append(epoch)
+            self._told(epoch, time.monotonic() - began)
+            node = self.membership.names.index(self.node)
+            return Peers(net, node, place[self.node], ends, **options)
+
+    @property
+    def network(self) -> Network:
+        """The network of the members there are now."""
+        return self.epoch.network(self.membership)
+
+    @property
+    def newcomers(self) -> list[int]:
+        """The ranks of those who have no model of the run yet, where others have."""
+        return [self.epoch.members.index(name) for name in self.epoch.newcomers]
+
+    def _may_try_again(self, ends: Links) -> bool:
+        if self._line is None or any(end.final for end in ends.ends):
+            return False
+        down = [[*link, False] for link, end in ends.items() if not end.up]
+        if not any(end.over for end in ends.ends):
+            self._line.say(lost=down)
+        return True
+
+    def _next(self, t: int) -> Epoch:
+        """Wait until the hub has decided on an epoch after this one."""
+        if self._line is None:
+            if self.epoch.number != NONE:
+                raise PeerError(message("a node is lost, and no hub can decide to go on"))
+            return Epoch(0, self.membership.names)
+        self._line.say(ready=True, t=t)
+        reminded = time.monotonic()
+        with self._news:
+            while not self._decided(self._latest):
+                self._news.wait(0.2)
+                if time.monotonic() - reminded > REMINDER:
+                    reminded = time.monotonic()
+                    where = "decides" if self._line.up else "does not answer"
+                    log.warning("waiting for the hub, which %s", where)
+            latest = self._latest
+        if latest.stopped:
+            raise PeerError(message(f"the run has stopped: {latest.stopped}"))
+        if not latest.member:
+            raise CountedOutError(self._counted_out(latest.epoch))
+        return latest.epoch
+
+    def _decided(self, answer: Answer) -> bool:
+        if self.epoch.number == NONE:  # not in the run yet: wait to be let in
+            return answer.member or bool(answer.stopped)
+        return answer.epoch.number > self.epoch.number or bool(answer.stopped)
+
+    def _counted_out(self, epoch: Epoch) -> str:
+        return message(
+            f"the others have gone on without {self.node}: {epoch.why}",
+            f"epoch {epoch.number}: {', '.join(epoch.members)}",
+            hint="start the node again, or call rejoin(): it takes the others' model",
+        )
+
+    def settle(self) -> None:
+        """Say that this node has a model of the run, which others may start from."""
+        self.fresh = False
+        if self._line is not None:
+            self._line.say(fresh=False)
+
+    def accuse(self, error: PeerError) -> None:
+        """Tell the hub whose messages do not come, unless the epoch is over anyway."""
+        cause, links = error.__cause__, self._links
+        if self._line is None or links is None or any(end.over for end in links.ends):
+            return
+        if isinstance(cause, LinkError):
+            lost = [[*link, e.up] for link, e in links.items() if e.rank in cause.peers]
+            self._line.say(lost=lost)
+
+    def rejoin(self) -> None:
+        """Forget the epoch that went on without this node; ``join`` then asks to be let in."""
+        self._hang_up()
+        with self._news:
+            self.epoch, self.fresh = Epoch(), True
+            self._latest = Answer(Epoch(), False, False, "")
+        if self._line is not None:
+            said = {
+                "epoch": NONE,
+                "lost": [],
+                "current": None,
+                "token": token_hex(8),
+                "fresh": True,
+            }
+            self._line.say(**said)
+
+    def _hang_up(self) -> None:
+        self._board.use(None)
+        if self._links is not None:
+            self._links.interrupt()
+            self._links.close()
+
+    def close(self, *, leaving: bool = False) -> None:
+        """Say goodbye to neighbours and hub, and hang up."""
+        if self._line is not None:
+            self._line.say(done=not leaving, leaving=leaving)
+        if self._links is not None:
+            self._links.leave("left", 10.0)
+        self._board.close()
+        if self._line is not None:
+            self._line.close()

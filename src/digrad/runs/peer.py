@@ -1,0 +1,194 @@
+"""An experiment among peers: this process is one node, and keeps a record of its own."""
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from digrad.algorithms import Algorithm
+from digrad.algorithms.asynchronous import Asynchronous
+from digrad.base.atomic import part_of
+from digrad.base.counters import Sampler
+from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.files import json_of
+from digrad.optim.decentralized import Decentralized
+from digrad.optim.tensor_files import read_tensors, write_tensors
+from digrad.peers.epochs import Epoch
+from digrad.peers.local import key_file
+from digrad.peers.membership import Membership, load_membership
+from digrad.peers.session import Session
+from digrad.runs.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
+from digrad.runs.peer_alone import LonePeer
+from digrad.runs.planning import Given, Job, plan
+
+COLUMNS = "step", "seconds", "epoch", "nodes", "loss", "bytes"
+
+
+def run_peer(
+    file: Path,
+    node: str,
+    *,
+    key: Path | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    told: Callable[[Epoch], None] | None = None,
+    allow: Callable[[Experiment], None] = lambda experiment: None,
+) -> Path:
+    """Train the experiment that a membership file names, as one of its nodes.
+
+    Args:
+        file: the membership file.
+        node: the name of the node here.
+        key: its key file.
+        out: a folder for the node's record and model; ``runs/NAME-peers`` by default.
+        resume: whether to start from the model that the node left there.
+        told: called with every epoch that begins.
+        allow: called before anything of the user's own is loaded; raises to forbid it.
+
+    Returns:
+        The node's record, a CSV file.
+    """
+    membership = load_membership(file)
+    experiment = load_experiment(membership.experiment_file())
+    allow(experiment)
+    job = the_job(experiment, membership)
+    folder = Path("runs") / f"{experiment.name}-peers" if out is None else out
+    folder.mkdir(parents=True, exist_ok=True)
+    peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume)
+    record = folder / f"{node}.csv"
+    how = "a" if resume else "w"
+    with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(COLUMNS)
+        if isinstance(job.method, Asynchronous):
+            private = key if key is not None else key_file(membership.folder, node)
+            peer.act(Session(membership, node, private, _only_epochs(told)), experiment, rows)
+        else:
+            peer.train(peer.join(file, key, told, experiment.scale_by_n_pi), experiment, rows)
+    return record
+
+
+def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:
+    return lambda epoch, seconds: told(epoch) if told else None
+
+
+def the_job(experiment: Experiment, membership: Membership) -> Job:
+    """Return what is trained: one algorithm, one step size, one seed, over the run's network."""
+    spec = NetworkSpec(topology="peers", name="peers")
+    work = plan(
+        replace(experiment, networks=(spec,), compile="never"),
+        given=Given(networks={"peers": membership.graph}),
+    )
+    if experiment.trials // len(experiment.networks) != 1:
+        hint = "keep one algorithm, one step size and one seed"
+        what = f"peers train one model, but the experiment has {experiment.trials} trials"
+        raise ExperimentError(message(what, hint=hint))
+    return work.jobs[0]
+
+
+class _Peer:
+    """One node's model and data."""
+
+    def __init__(
+        self, membership: Membership, job: Job, node: str, place: Path, resume: bool
+    ) -> None:
+        self.job, self.node, self._place = job, node, place
+        method = job.method
+        self._samples = method.samples if isinstance(method, Algorithm) else 1
+        number = membership.names.index(node) if node in membership.names else 0
+        self._row = slice(number, number + 1)
+        seeds = torch.tensor(list(job.trials.seeds))
+        self._sampler = Sampler(seeds, torch.tensor([number]))
+        start, self.resumed = job.problem.start(), None
+        if resume:
+            start, self.resumed = _stored(place, start)
+        self.x = nn.Parameter(start.clone())
+
+    def join(
+        self,
+        file: Path,
+        key: Path | None,
+        told: Callable[[Epoch], None] | None,
+        scale_by_n_pi: bool,
+    ) -> Decentralized:
+        """Enter the run."""
+        method, lr = self.job.method, self.job.trials.step_sizes[0]
+        assert isinstance(method, Algorithm)
+        options = {"peers": file, "node": self.node, "key": key, "on_epoch": told}
+        own = {"scale_by_n_pi": scale_by_n_pi, "resumed": self.resumed}
+        return Decentralized([self.x], method, None, lr, **options, **own)  # type: ignore[arg-type]
+
+    def train(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
+        """Take all steps; write a row of numbers every so many of them."""
+        try:
+            self._take_all(opt, experiment, rows)
+        except Exception as error:
+            with suppress(DigradError):
+                opt.engine.fail(str(error).partition("\n")[0])
+            raise
+        opt.close()
+
+    def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
+        began, every = time.monotonic(), _every(experiment)
+        lr = self.job.trials.step_sizes[0]
+        while True:
+            if opt.t % every == 0 or opt.t >= experiment.steps:
+                loss = float(self.job.problem.loss(opt.consensus_vector()))
+                numbers = (opt.epochs[-1].number, len(opt.members), loss, opt.engine.sent.bytes)
+                rows.writerow((opt.t, round(time.monotonic() - began, 3), *numbers))
+                self._store(self.x.detach(), opt.t, opt.epochs[-1])
+            if opt.t >= experiment.steps:
+                return
+            opt.param_groups[0]["lr"] = lr * self.job.schedule(opt.t)
+            self.x.grad = self._gradient(opt.t, self.x.detach())
+            opt.step()
+
+    def act(self, session: Session, experiment: Experiment, rows: Any) -> None:
+        """Give as many gradients as there are steps, waiting for nobody."""
+        began, lone = time.monotonic(), LonePeer(session, self.job, self.x.detach(), self.resumed)
+
+        def note(count: int, x: Tensor, epoch: Epoch, sent: int) -> None:
+            numbers = epoch.number, len(epoch.members), float(self.job.problem.loss(x)), sent
+            rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
+            self._store(x, count, epoch)
+
+        lone.run(self._gradient, note, experiment.steps, _every(experiment))
+        session.close()
+
+    def _gradient(self, t: int, at: Tensor) -> Tensor:
+        each, problem = self._samples, self.job.problem
+        drawn = problem.sample(self._sampler, range(t * each, (t + 1) * each))
+        x = at.expand(1, 1, -1)
+        made = [problem.gradient(x, one, self._row) for one in drawn]
+        return torch.stack(made).mean(0).reshape(-1)
+
+    def _store(self, x: Tensor, t: int, epoch: Epoch) -> None:
+        """Keep the model: whatever the method keeps besides begins anew in every epoch."""
+        about = {"step": t, "epoch": epoch.number, "members": list(epoch.members)}
+        part = part_of(self._place)
+        write_tensors(part, {"x": [x]}, {"peer": json.dumps(about)})
+        part.replace(self._place)
+
+
+def _every(experiment: Experiment) -> int:
+    return experiment.metrics_every or max(1, experiment.steps // 100)
+
+
+def _stored(place: Path, start: Tensor) -> tuple[Tensor, int]:
+    try:
+        tensors, about = read_tensors(place)
+        said, x = json_of(about["peer"]), tensors["x"]
+        if x.shape == start.shape and x.dtype == start.dtype:
+            return x, int(said["step"])
+        error: Exception = ValueError(f"a model of {tuple(x.shape)}, not {tuple(start.shape)}")
+    except (OSError, KeyError, TypeError, ValueError) as wrong:
+        error = wrong
+    hint = "start without --resume, or from the folder of this very run"
+    raise FileFormatError(message(f"{place} cannot be gone on from: {error}", hint=hint))

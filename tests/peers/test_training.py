@@ -1,0 +1,279 @@
+"""Training among peers: the simulator's numbers, and going on when somebody is lost.
+
+Nodes are threads here, each with its own connections; ``test_processes`` kills real ones.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from digrad.engines.processes.faults import PeerError
+from digrad.optim import Decentralized
+from digrad.peers.hub import Hub
+from digrad.peers.local import key_file, local_run
+from mixers import Quadratics
+
+DIM = 5
+
+
+class Run:
+    """A run of some nodes on this machine."""
+
+    def __init__(self, folder: Path, n: int, topology: str, hub: bool, **options: Any) -> None:
+        self.names = [f"n{k}" for k in range(n)]
+        self.folder, network = folder, {"topology": topology}
+        options = {"timeout": 20.0, "grace": 0.5} | options
+        self.file, self.membership = local_run(folder, self.names, network, hub=hub, **options)
+        self.told: list[str] = []
+        self.hub = self.open_hub() if hub else None
+        self.problem = Quadratics.draw(n, DIM).quiet()
+
+    def open_hub(self) -> Hub:
+        return Hub(self.membership, key_file(self.folder, "hub"), self.told.append)
+
+    def node(self, name: str, algorithm: str = "push-pull", **options: Any) -> "Node":
+        return Node(self, name, algorithm, **options)
+
+    def optimum(self, names: list[str]) -> Tensor:
+        kept = np.array([self.names.index(name) for name in names])
+        A, b = self.problem.A[kept], self.problem.b[kept]
+        return torch.from_numpy(Quadratics(A, b, self.problem.noise).optimum())
+
+
+class Node:
+    """One node: a model, its quadratic, its optimizer."""
+
+    def __init__(self, run: Run, name: str, algorithm: str, **options: Any) -> None:
+        k = run.names.index(name)
+        self.name = name
+        self.A, self.b = (torch.from_numpy(part[k]) for part in (run.problem.A, run.problem.b))
+        self.x = nn.Parameter(torch.full((DIM,), float(k), dtype=torch.float64))
+        options = {"lr": 0.1} | options
+        self.opt = Decentralized([self.x], algorithm, peers=run.file, node=name, **options)
+
+    def step(self) -> None:
+        self.x.grad = self.A @ (self.x.detach() - self.b)
+        self.opt.step()
+
+    def vanish(self) -> None:
+        """End as a killed process does: every connection closes, nothing is said."""
+        session = self.opt._company.session
+        session._line._closed.set()
+        session._board.close()
+        session._links.close()
+        session._line._said["epoch"] = "no"  # a report that is none: the hub hangs up
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    made: list[Run] = []
+
+    def run(n: int = 4, topology: str = "exponential", hub: bool = True, **options: Any) -> Run:
+        made.append(Run(tmp_path / "run", n, topology, hub, **options))
+        return made[-1]
+
+    yield run
+    for each in made:
+        if each.hub is not None:
+            each.hub.close()
+
+
+def together(names: list[str], work: Callable[[str], Any]) -> dict[str, Any]:
+    """Do something on every node at the same time."""
+    with ThreadPoolExecutor(len(names)) as pool:
+        futures = {name: pool.submit(work, name) for name in names}
+        return {name: future.result(100) for name, future in futures.items()}
+
+
+def simulated(run: Run, algorithm: str, steps: int) -> Tensor:
+    """The same run in one process."""
+    models = [nn.Parameter(torch.zeros(DIM, dtype=torch.float64)) for _ in run.names]
+    opt = Decentralized([[x] for x in models], algorithm, run.membership.graph, lr=0.1)
+    A, b = (torch.from_numpy(part) for part in (run.problem.A, run.problem.b))
+    for _ in range(steps):
+        for k, x in enumerate(models):
+            x.grad = A[k] @ (x.detach() - b[k])
+        opt.step()
+    return torch.stack([x.detach() for x in models] + [opt.consensus_vector()])
+
+
+@pytest.mark.parametrize("algorithm", ["push-pull", "sgp", "push-diging", "dsgt", "centralized"])
+def test_peers_agree_with_the_simulator(make: Callable[..., Run], algorithm: str) -> None:
+    run = make(hub=False)
+
+    def work(name: str) -> tuple[Tensor, Tensor]:
+        node = run.node(name, algorithm)
+        for _ in range(12):
+            node.step()
+        xhat = node.opt.consensus_vector()
+        node.opt.close()
+        return node.x.detach(), xhat
+
+    found = together(run.names, work)
+    expected = simulated(run, algorithm, 12)
+    for k, name in enumerate(run.names):
+        torch.testing.assert_close(found[name][0], expected[k], rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(found[name][1], expected[-1], rtol=1e-13, atol=1e-13)
+
+
+def test_without_a_hub_a_loss_ends_all_and_is_named(make: Callable[..., Run]) -> None:
+    run = make(hub=False)
+
+    def work(name: str) -> str:
+        node = run.node(name)
+        for k in range(30):
+            if name == "n1" and k == 5:
+                node.opt._company.session._board.close()
+                node.opt.engine.links.close()
+                return ""
+            try:
+                node.step()
+            except PeerError as error:
+                node.opt.engine.fail(str(error).partition("\n")[0])
+                return str(error)
+        return "went on"
+
+    found = together(run.names, work)
+    assert all("n1" in text for name, text in found.items() if name != "n1"), found
+
+
+def trained(node: Node, steps: int) -> Tensor:
+    while node.opt.t < steps:
+        node.step()
+    return node.x.detach().clone()
+
+
+@pytest.mark.parametrize("algorithm", ["push-pull", "push-diging"])
+def test_survivors_reach_their_own_optimum(make: Callable[..., Run], algorithm: str) -> None:
+    run, dead = make(), "n2"
+    took = []
+
+    def work(name: str) -> Any:
+        node = run.node(name, algorithm, lr=0.3)
+        if name == dead:
+            trained(node, 20)
+            node.vanish()
+            return None
+        trained(node, 20)
+        began = time.monotonic()
+        trained(node, 23)
+        took.append(time.monotonic() - began)
+        x = trained(node, 200)
+        members, epochs = node.opt.members, node.opt.epochs
+        node.opt.close()
+        return x, members, epochs
+
+    found = together(run.names, work)
+    left = [name for name in run.names if name != dead]
+    best = run.optimum(left)
+    for name in left:
+        x, members, epochs = found[name]
+        assert float((x - best).norm()) < 1e-9
+        assert list(members) == left
+        assert [epoch.number for epoch in epochs] == [0, 1]
+        assert epochs[1].why == f"{dead} is lost"
+    assert max(took) < 10
+    assert run.told[-1].startswith("epoch 1: 3 nodes: n2 is lost")
+
+
+def test_a_ring_is_closed_around_a_lost_node(make: Callable[..., Run]) -> None:
+    run = make(topology="directed-ring")
+
+    def work(name: str) -> Any:
+        node = run.node(name, lr=0.3)
+        if name == "n1":
+            trained(node, 3)
+            node.vanish()
+            return None
+        x = trained(node, 200)
+        node.opt.close()
+        return x, node.opt.network
+
+    found = together(run.names, work)
+    best = run.optimum(["n0", "n2", "n3"])
+    for name in ("n0", "n2", "n3"):
+        assert float((found[name][0] - best).norm()) < 1e-9
+        assert len(found[name][1].pull_graph.edges) == 3
+
+
+def test_one_that_joins_late_takes_the_others_model(make: Callable[..., Run]) -> None:
+    run = make(start=2.0)
+    early = run.names[:3]
+    there = threading.Event()
+
+    def work(name: str) -> Any:
+        if name not in early:
+            there.wait(60)
+        node = run.node(name, lr=0.3)
+        first = node.x.detach().clone()
+        if name == early[0]:
+            trained(node, 60)
+            there.set()
+        while len(node.opt.members) < 4:
+            node.step()
+        x = trained(node, node.opt.epochs[-1].steps + 150)
+        node.opt.close()
+        return first, x
+
+    found = together(run.names, work)
+    best = run.optimum(run.names)
+    assert float((found["n3"][0] - run.optimum(early)).norm()) < 0.1  # not its own start, 3
+    for name in run.names:
+        assert float((found[name][1] - best).norm()) < 1e-6
+
+
+def test_the_hub_may_die_and_come_back(make: Callable[..., Run]) -> None:
+    run = make(timeout=8.0)
+    gate = threading.Barrier(4)
+
+    def work(name: str) -> Any:
+        node = run.node(name, lr=0.3)
+        trained(node, 10)
+        gate.wait()
+        if name == "n0":
+            run.hub.close()
+        gate.wait()
+        trained(node, 40)  # nobody misses it
+        gate.wait()
+        if name == "n3":
+            node.vanish()
+            time.sleep(0.3)
+            run.hub = run.open_hub()
+            return None
+        x = trained(node, 240)
+        node.opt.close()
+        return x, node.opt.epochs[-1]
+
+    found = together(run.names, work)
+    best = run.optimum(run.names[:3])
+    for name in run.names[:3]:
+        assert float((found[name][0] - best).norm()) < 1e-9
+        assert found[name][1].number == 1
+
+
+def test_leaving_is_no_loss(make: Callable[..., Run]) -> None:
+    run = make()
+
+    def work(name: str) -> Any:
+        node = run.node(name, lr=0.3)
+        trained(node, 15)
+        if name == "n1":
+            node.opt.leave()
+            return None
+        x = trained(node, 200)
+        node.opt.close()
+        return x, node.opt.epochs[-1].why
+
+    found = together(run.names, work)
+    best = run.optimum(["n0", "n2", "n3"])
+    for name in ("n0", "n2", "n3"):
+        assert float((found[name][0] - best).norm()) < 1e-9
+        assert found[name][1] == "n1 left"

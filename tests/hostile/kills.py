@@ -49,8 +49,9 @@ def serve(file: str, folder: str, checkpoint: str) -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            quiet = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(quiet, 1)
+            told = os.open(f"{folder}.said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(told, 1)
+            os.dup2(told, 2)
             again = ["--resume"] if (Path(folder) / "experiment.toml").exists() else []
             sys.argv[1:] = ["run", file, "--out", folder, "--checkpoint", checkpoint, *again]
             sys.argv += ["--workers", "1"]
@@ -126,7 +127,8 @@ def campaign(kills: int, place: Path, seed: int, checkpoint: float, steps: int) 
                 if ended == 0:
                     break
                 if ended != -signal.SIGKILL:
-                    raise AssertionError(f"seed {seed}: the run ended with status {ended}")
+                    said = Path(f"{server.out}.said").read_text()
+                    raise AssertionError(f"seed {seed}: the run ended with status {ended}: {said}")
                 killed += 1
             if content(server.out) != whole:
                 raise AssertionError(f"seed {seed}: other bytes after {killed} kills, {server.out}")

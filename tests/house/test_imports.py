@@ -233,6 +233,7 @@ finally:
         (["digrad", "analyze", "directed-ring", "-n", "5"], ""),
         (["digrad", "run", "--help"], ""),
         (["digrad", "data", "list"], ""),
+        (["digrad", "runs", "."], ""),
         (["digrad", "list", "algorithms"], "torch"),  # so that the test can see it
     ],
 )

@@ -1,6 +1,7 @@
 """Runs with a clock: their columns, their refusals, and going on to the same bits."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from digrad.runs.execute import run
 from digrad.runs.experiment import Experiment, parse_experiment
 from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
+from digrad.runs.timeline import timelines
 
 NET = dg.network("undirected-ring", n=5)
 QUADRATIC: dict[str, Any] = {"dim": 3, "sigma": 0.3, "dtype": "float64", "progress": False}
@@ -168,3 +170,37 @@ def test_what_has_no_steps_is_no_algorithm_of_the_optimizer(name: str) -> None:
     assert name not in ALGORITHMS
     with pytest.raises(DigradError, match="waits for nobody"):
         as_algorithm(name)
+
+
+def test_a_timeline_shows_who_waits(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    names = [{"algorithm": name} for name in ("push-pull", "r-fast", "swarm-sgd")]
+    slow = {"straggler": 5.0, "distribution": "constant"}
+    run(experiment(algorithms=names, clock=slow), tmp_path / "run")
+    found = {one.algorithm: one for one in timelines(tmp_path / "run", until=20.0)}
+    fast = found["push-pull"].lanes[2]
+    assert fast.computing[0] == (0.0, 1.0)
+    # The push of node 0 comes to node 1 at 5.5, whose pull comes to node 2 at 6.
+    assert fast.waiting[0] == (1.0, pytest.approx(6.0))
+    assert sum(end - start for start, end in found["push-pull"].lanes[0].waiting) < 5
+    assert not any(lane.waiting for lane in found["r-fast"].lanes)
+    assert any(lane.waiting for lane in found["swarm-sgd"].lanes)
+    assert command("plot", tmp_path / "run", "--timeline", "--title", "five times")[0] == 0
+    assert (tmp_path / "run/timeline.png").stat().st_size > 5_000
+    status, out, _ = command("table", tmp_path / "run", "--target", 100, "--metric", "loss")
+    assert status == 0
+    assert "time (mean)" in out
+    assert command("plot", tmp_path / "run", "--x", "time", "--metric", "loss")[0] == 0
+
+
+def test_a_run_without_a_clock_has_no_timeline(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    run(experiment(algorithms=[{"algorithm": "push-pull"}]), tmp_path / "run")
+    status, _, said = command("plot", tmp_path / "run", "--timeline")
+    assert status == 2
+    assert "has no clock" in said
+    status, _, said = command("plot", tmp_path / "run", "--x", "time")
+    assert status == 2
+    assert "time" in said

@@ -149,6 +149,9 @@ def test_what_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         execute.run(SMALL, tmp_path / "a", cluster="tcp://127.0.0.1:9")
     with pytest.raises(ParameterError, match=r"(?s)cluster cannot be 5.*tcp://host:8786"):
         execute.run(SMALL, tmp_path / "b", cluster=5)
+    odd: dict[str, Any] = {"schedule": lambda t: 1.0, "progress": False, "steps": 2}
+    with pytest.raises(ParameterError, match=r"(?s)cannot be given all.*lambda.*without a cluster"):
+        dg.simulate("quadratic", "star", **odd, cluster="tcp://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ParameterError, match=r"(?s)need Dask.*digrad\[cluster\]"):
         execute.run(SMALL, tmp_path / "c", cluster="tcp://127.0.0.1:9")

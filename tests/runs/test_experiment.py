@@ -58,7 +58,7 @@ def test_the_example_is_read_and_planned(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(EXAMPLE, encoding="utf-8")
     example = load_experiment(file)
-    assert (example.name, example.steps, example.record_every) == ("example", 1500, 10)
+    assert (example.name, example.steps, example.metrics_every) == ("example", 1500, 10)
     assert example.schedule == KindSpec("step-decay", {"factor": 0.2, "period": 300})
     assert [n.label for n in example.networks] == ["erdos-renyi", "multi-sub-ring"]
     assert [a.label for a in example.algorithms] == ["S-PP", "sgp", "push-diging"]

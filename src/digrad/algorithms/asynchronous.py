@@ -6,9 +6,10 @@ A node's cycle has two instants and a duration:
     (the gradient is computed)
     give   updates with that gradient, and says what is sent to all out-neighbours
 
-``give`` and the next ``take`` follow each other at once. As in ``contract``, variables are
-stacked: s holds the rows of the nodes that act now, be it one of them on a machine of its own or
-many in a simulator. What has arrived is read through an ``Inbox`` only.
+``give`` and the next ``take`` follow each other at once. Variables are stacked: s holds the rows
+of the nodes that act now, be it one of them on a machine of its own or many in a simulator. A row
+may be of several trials, (rows, ..., dim): arithmetic number by number does not mind. What has
+arrived is read through an ``Inbox`` only.
 
 What is sent is a *parcel*, a NamedTuple of rows. A field of it is one of three things:
 
@@ -32,12 +33,16 @@ P = TypeVar("P")
 class Inbox(Protocol):
     """What the nodes that act now have heard, and what they know of themselves.
 
-    ``give`` and ``take`` of one instant see the same. Numbers of nodes are (rows, 1).
+    ``give`` and ``take`` of one instant see the same. Numbers of nodes are (rows, ..., 1).
     """
 
     own: Tensor  # R[i, i]
     kept: Tensor  # C[i, i]
-    now: Tensor  # on the clock, float64
+
+    @property
+    def now(self) -> Tensor:
+        """The time on the clock, in float64."""
+        ...
 
     def pulled(self, name: str) -> Tensor:
         """Σⱼ R[i, j] times the newest value of a field that came from j, without i itself."""

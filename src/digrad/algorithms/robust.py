@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous, Inbox
-from digrad.algorithms.contract import Needs, Scale
+from digrad.algorithms.contract import Needs, Scale, changed
 
 
 class RFastState(NamedTuple):
     """State of R-FAST."""
 
-    x: Tensor  # models, where gradients are taken
-    v: Tensor  # x - γz, what neighbours average
+    x: Tensor  # models; between give and take v = x - γz, which neighbours average
     z: Tensor  # trackers: the shares kept
     g: Tensor  # the gradients last seen
     rho: Tensor  # Σ of all trackers before they were shared out
@@ -47,21 +46,21 @@ class RFast(Asynchronous[RFastState, RFastParcel]):
 
     def init(self, x: Tensor) -> RFastState:
         none = torch.zeros_like(x)
-        return RFastState(x, x, none, none, none)
+        return RFastState(x, none, none, none)
 
     def parcel(self, s: RFastState) -> RFastParcel:
-        return RFastParcel(s.v, s.rho)
+        return RFastParcel(s.x, s.rho)
 
     def give(
         self, s: RFastState, g: Tensor, inbox: Inbox, lr: Scale
     ) -> tuple[RFastState, RFastParcel]:
-        whole = inbox.pushed("rho") + s.z + g - s.g
-        z = inbox.kept * whole
-        v, rho = s.x - lr * z, s.rho + whole
-        return RFastState(s.x, v, z, g, rho), RFastParcel(v, rho)
+        whole = torch.sub(g, s.g).add_(s.z).add_(inbox.pushed("rho"))
+        z, rho = inbox.kept * whole, s.rho + whole
+        v = changed(s.x, [(-lr, z)])
+        return RFastState(v, z, g, rho), RFastParcel(v, rho)
 
     def take(self, s: RFastState, inbox: Inbox) -> RFastState:
-        return s._replace(x=inbox.pulled("v") + inbox.own * s.v)
+        return s._replace(x=torch.addcmul(inbox.pulled("v"), inbox.own, s.x))
 
     def tracker(self, s: RFastState) -> Tensor:
         return s.z

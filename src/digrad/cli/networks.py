@@ -251,7 +251,7 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS, costs
+    from digrad.algorithms import ALGORITHMS, UNWAITING, costs
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
@@ -267,6 +267,11 @@ def list_algorithms() -> None:
             _traffic(counted.traffic),
             Text((make.__doc__ or "").splitlines()[0]),
         )
+    for name, kind in UNWAITING.items():
+        flags = ", ".join(str(f.name).lower().replace("_", " ") for f in kind.needs)
+        words = Text((kind.__doc__ or "").splitlines()[0])
+        exact = "yes" if kind.exact else "no"
+        rows.add_row(Text(name, style="bold"), flags, exact, "", "waits for nobody", words)
     show(rows, width=220)
 
 

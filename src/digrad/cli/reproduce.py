@@ -51,8 +51,8 @@ def reproduce(
         str,
         typer.Argument(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), fashion-mnist, "
-            "robustness, speedup, practice, cifar or language.",
-            metavar="networks|logistic|mnist|fashion-mnist|robustness|speedup|practice|cifar|language",
+            "robustness, speedup, practice, cifar, language or asynchrony.",
+            metavar="WHAT",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
@@ -179,4 +179,5 @@ FIGURES: dict[str, Callable[[Request], None]] = {
     "practice": studies.practice,
     "cifar": _cifar,
     "language": _language,
+    "asynchrony": studies.asynchrony,
 }

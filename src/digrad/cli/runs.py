@@ -104,7 +104,9 @@ def run(
     with interruptible(join(map(str, again))):
         options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
-    summary(read([folder]))
+    results = read([folder])
+    summary(results)
+    _say_samples([folder], results)
     _warn_unfinished([folder])
 
 
@@ -155,11 +157,17 @@ def plot(
     width: Annotated[str, typer.Option(help="Of the figure, as in 3.4in, 8.6cm, 245pt.")] = "",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Who computes and who waits, of a run with a clock.")
+    ] = False,
 ) -> None:
     """Draw curves: mean and band over seeds, one panel per network.
 
     Example: digrad plot runs/first --best loss --width 3.4in --out loss.pdf
     """
+    if timeline:
+        _plot_timeline(folders, out, title)
+        return
     from digrad.answers.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
@@ -174,6 +182,20 @@ def plot(
     figure = draw_curves(only_best(results, best) if best else results, metric, **look)
     show(f"figure: {save_figure(figure, target)}")
     _warn_unfinished(folders)
+
+
+def _plot_timeline(folders: list[Path], out: Path | None, title: str) -> None:
+    from digrad.runs.timeline import timelines
+    from digrad.show.figures import save_figure
+    from digrad.show.figures.timeline import draw_timeline
+
+    target = out or folders[0] / "timeline.png"
+    check_figure(target)
+    found = [one for folder in folders for one in timelines(folder)]
+    if not found:
+        what = "all methods of the run are classes of your own, which plot does not load"
+        raise ParameterError(message(what, hint="run it with a method of digrad's as well"))
+    show(f"figure: {save_figure(draw_timeline(found, title), target)}")
 
 
 def table(
@@ -196,6 +218,8 @@ def table(
         summary_of_best(results, best, form, csv)
     else:
         summary(results, metric, target, form, csv)
+    if form == "text":
+        _say_samples(folders, results)
     _warn_unfinished(folders)
 
 
@@ -264,15 +288,37 @@ def _print(rows: Any, form: str) -> None:
     show(FORMATS[form](columns(rows)) if form in FORMATS else render(rows), width=160)
 
 
+def _say_samples(folders: list[Path], results: Any) -> None:
+    """Say on which test samples the nodes' own models were judged."""
+    if not {"worst_accuracy", "mean_accuracy"} & {*results.metrics}:
+        return
+    for folder in folders:
+        experiment = _experiment(folder)
+        count = experiment.problem.params.get("node_samples") if experiment else None
+        if count:
+            show(
+                f"worst and mean accuracy in {folder}: of each node's own model, on at most "
+                f"{count:,} test samples, evenly spread (node_samples)"
+            )
+
+
+def _experiment(folder: Path) -> Any:
+    """Return the experiment of a folder; none of a folder of plain metrics, which promises none."""
+    from digrad.runs.experiment import load_experiment
+
+    try:
+        return load_experiment(folder / "experiment.toml")
+    except DigradError:
+        return None
+
+
 def _warn_unfinished(folders: list[Path]) -> None:
     """Say on stderr which runs have not come to their end."""
-    from digrad.runs.experiment import load_experiment
     from digrad.runs.results import Results
 
     for folder in folders:
-        try:
-            experiment = load_experiment(folder / "experiment.toml")
-        except DigradError:  # a folder of plain metrics promises nothing
+        experiment = _experiment(folder)
+        if experiment is None:
             continue
         done = Results.read(folder).finished(experiment.steps)
         if done < experiment.trials:

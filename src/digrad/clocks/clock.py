@@ -67,7 +67,7 @@ class Clock:
     straggler: float = 1.0
     stragglers: tuple[int, ...] = (0,)
     trace: tuple[tuple[float, ...], ...] = ()
-    latency: float = 0.1
+    latency: float = 0.5
     bandwidth: float = 0.0
     jitter: float = 0.0
     capacities: bool = False
@@ -186,7 +186,7 @@ def make(
     straggler: float = 1.0,
     stragglers: tuple[int, ...] = (0,),
     trace: Any = "",
-    latency: float = 0.1,
+    latency: float = 0.5,
     bandwidth: float = 0.0,
     jitter: float = 0.0,
     capacities: bool = False,

@@ -62,6 +62,10 @@ class Waiting:
         """Return when the last node has done so many steps."""
         return float(self._end(steps).max())
 
+    def starts(self, step: int) -> Floats:
+        """Return when each node begins a step."""
+        return self._end(step)
+
     def spans(self, start: int, stop: int) -> list[Span]:
         """Return what happened in steps start .. stop - 1."""
         found, end = [], self._end(start)

@@ -1,12 +1,12 @@
 """The engine of methods that wait for nobody: a calendar replayed on tensors, wave by wave.
 
 All trials share the calendar. Variables are kept with the node first, (nodes, trials, dim), so
-that the rows of a wave are whole blocks of memory; methods see them as (trials, rows, dim).
+that the rows of a wave are whole blocks of memory.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from digrad.algorithms.asynchronous import Asynchronous
 from digrad.clocks.calendar import Calendar, Wakes
 from digrad.clocks.links import Links
 from digrad.clocks.waves import Dispatcher, Wave
-from digrad.engines.flights import Flight, Gradient, Steps, Who, by_node, laid_out
+from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
 from digrad.networks.network import Network
 
 DENSE = 1 << 14  # entries of a wave's weights up to which a dense product is the faster one
-STRETCH = 4096  # wakes whose calendar is made at once, at least
+STRETCH = 4096  # wakes whose calendar is made at once, about
+TOGETHER = 80  # wakes that are put into waves together, about
 
 
 class Events:
@@ -47,22 +48,25 @@ class Events:
         self.method, self.calendar = method, calendar
         self.n, self._place = net.n, torch.device(device)
         self.rows, self.nodes = slice(0, net.n), torch.arange(net.n, device=device)
-        self._dtype, numbers = dtype, np.float64 if dtype == torch.float64 else np.float32
+        self._dtype = dtype
+        self._numbers = np.float64 if dtype == torch.float64 else np.float32
         self._weights = {
-            verb: link_weights(W, calendar.links).astype(numbers)
+            verb: link_weights(W, calendar.links).astype(self._numbers)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
-        own = (torch.as_tensor(W.diagonal()).to(device, dtype) for W in (net.R, net.C))
-        self._own, self._kept = (diagonal[:, None] for diagonal in own)
+        self._own, self._kept = net.R.diagonal(), net.C.diagonal()
         self._dispatcher = Dispatcher(calendar.links, every=bool(method.adds))
-        self.state_fields = type(method.init(torch.zeros(1, 1, 1)))
+        state = method.init(torch.zeros(1, 1, 1))
+        self.state_kind, self.parcel_kind = type(state), type(method.parcel(state))
 
     def start(self, x: Tensor) -> Flight:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
-        parcels = by_node(self.method.parcel(state))
-        nowhere = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in parcels.items()}
-        return Flight(laid_out(state), nowhere, self._dispatcher.start())
+        first = by_node(self.method.parcel(state))
+        # The first slot is for what nobody reads.
+        parcels = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in first.items()}
+        own = Table(self.state_kind, by_node(state))
+        return Flight(own, Table(self.parcel_kind, parcels), self._dispatcher.start())
 
     def advance(
         self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: Steps
@@ -70,57 +74,84 @@ class Events:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         assert flight.waiting is not None
         self._dispatcher.restore(flight.waiting)
-        ahead = max(1, STRETCH // self.n)
+        together = max(1, TOGETHER // self.n)
+        ahead = together * max(1, STRETCH // (self.n * together))
         for first in range(start, stop, ahead):
-            last = min(stop, first + ahead)
-            wakes = self.calendar.rounds(first, last)
-            for one in _rounds(wakes, self.n, self.calendar.links):
-                self._round(flight, one, gradient, steps)
+            wakes = self.calendar.rounds(first, min(stop, first + ahead))
+            for part in _cut_up(wakes, together * self.n, self.calendar.links):
+                self.play(flight, part, gradient, steps)
         flight.waiting = self._dispatcher.waiting()
         return flight
 
-    def _round(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: Steps) -> None:
+    def play(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: Steps) -> None:
+        """Do some wakes; what is on its way is known to the engine alone until the end."""
+        assert flight.parcels is not None
         waves = self._dispatcher.waves(wakes)
-        _make_room(flight.parcels, self._dispatcher.slots)
+        flight.parcels.grow(self._dispatcher.slots)
         for inbox in self._inboxes(waves, wakes, flight.parcels, steps):
-            own = {k: v.index_select(0, inbox.nodes) for k, v in flight.state._asdict().items()}
-            s = type(flight.state)(**{k: v.transpose(0, 1) for k, v in own.items()})
+            s = flight.state.take(inbox.who.nodes)
             g = gradient(self.method.point(s), inbox.who)
             s, parcel = self.method.give(s, g, inbox, inbox.lr)
-            s = self.method.take(s, inbox)
-            for name, rows in s._asdict().items():
-                getattr(flight.state, name).index_copy_(0, inbox.nodes, rows.transpose(0, 1))
-            for name, rows in parcel._asdict().items():
-                flight.parcels[name].index_copy_(0, inbox.slots, rows.transpose(0, 1))
+            flight.state.put(inbox.who.nodes, self.method.take(s, inbox))
+            flight.parcels.put(inbox.slots, parcel)
 
     def _inboxes(
-        self, waves: Sequence[Wave], wakes: Wakes, parcels: dict[str, Tensor], steps: Steps
+        self, waves: Sequence[Wave], wakes: Wakes, parcels: Table, steps: Steps
     ) -> Iterator["WaveInbox"]:
-        """Put all numbers of a round on the device at once, and cut them up."""
-        numbers = [wakes.number[wave.wakes] for wave in waves]
-        whole: list[Any] = []
-        real: list[Any] = []
-        for wave, number in zip(waves, numbers, strict=True):
-            whole += [wave.nodes, number, wave.slots, wave.rows, wave.newest]
-            whole += [wave.fresh, wave.before, wave.fresh_rows]
-            real += [self._weights["pull"][wave.links], self._weights["push"][wave.fresh_links]]
-            real += [wakes.time[wave.wakes], steps.factors(number)]
-        parts = _cut(whole, np.int64, self._place), _cut(real, np.float64, self._place)
-        for k in range(len(waves)):
-            integers, reals = parts[0][8 * k : 8 * k + 8], parts[1][4 * k : 4 * k + 4]
-            pairs = list(zip(waves[k].nodes, numbers[k].tolist(), strict=True))
-            yield WaveInbox(self, parcels, steps, integers, reals, pairs)
+        """Put all numbers of some waves on the device at once, and cut them up."""
+        order = [w for wave in waves for w in wave.wakes]
+        number, now = wakes.number[order], wakes.time[order]
+        node = wakes.node[order]
+        parts: list[Any] = []
+        for wave in waves:
+            parts += [wave.nodes, wave.slots, wave.newest, wave.rows]
+            parts += [wave.fresh, wave.before, wave.fresh_rows]
+        whole, each = self._split([*parts, number]), [len(wave.nodes) for wave in waves]
+        scales = np.stack([self._own[node], self._kept[node], steps.factors(number)])
+        real = torch.from_numpy(scales.astype(self._numbers)).to(self._place)
+        own, kept, factors = (torch.split(part[:, None, None], each) for part in real)
+        numbers, times = torch.split(whole[-1], each), np.split(now, np.cumsum(each)[:-1])
+        listed, mixing = iter(number.tolist()), self._matrices(waves)
+        for k, wave in enumerate(waves):
+            who = Who(whole[7 * k], numbers[k], [(i, next(listed)) for i in wave.nodes])
+            mail = Mail._make([*whole[7 * k + 1 : 7 * k + 7], *mixing[k]])
+            lr = steps.base * factors[k]
+            yield WaveInbox(self, parcels, steps, who, mail, (own[k], kept[k], lr), times[k])
+
+    def _split(self, parts: Sequence[Any]) -> Sequence[Tensor]:
+        flat = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        return torch.split(torch.from_numpy(flat).to(self._place), [len(part) for part in parts])
+
+    def _matrices(self, waves: Sequence[Wave]) -> list[tuple[Tensor, Tensor]]:
+        """Return for each wave what mixes the rows of its links: dense, or only the weights."""
+        parts: list[Any] = []
+        for wave in waves:
+            for rows, links, W in (
+                (wave.rows, wave.links, self._weights["pull"]),
+                (wave.fresh_rows, wave.fresh_links, self._weights["push"]),
+            ):
+                if len(wave.nodes) * len(rows) > DENSE:
+                    parts.append(W[links])
+                    continue
+                matrix = np.zeros((len(wave.nodes), len(rows)), self._numbers)
+                matrix[rows, range(len(rows))] = W[links]
+                parts.append(matrix)
+        flat = torch.from_numpy(np.concatenate([part.ravel() for part in parts])).to(self._place)
+        cut = torch.split(flat, [part.size for part in parts])
+        found = [one.view(part.shape) for one, part in zip(cut, parts, strict=True)]
+        return list(zip(found[::2], found[1::2], strict=True))
 
     def on_the_way(self, flight: Flight) -> dict[str, Tensor]:
         """Return Σ C[i, j] times what was sent over j -> i and not read, (trials, dim) by field."""
         assert flight.waiting is not None
+        assert flight.parcels is not None
         found = {}
         weights = torch.as_tensor(self._weights["push"]).to(self._place, self._dtype)
         links = self.calendar.links
         for name in (*self.method.sums, *self.method.adds):
             rows = flight.parcels[name]
             if name in self.method.sums:
-                sent = getattr(flight.state, name).index_select(
+                sent = flight.state[name].index_select(
                     0, torch.as_tensor(links.edges[:, 0], device=self._place)
                 )
                 newest = torch.as_tensor(flight.waiting.newest, device=self._place)
@@ -133,7 +164,8 @@ class Events:
 
     def standing(self, flight: Flight) -> "Standing":
         """Return what is known of all nodes as they stand."""
-        return Standing(self._own, self._kept)
+        own = (torch.as_tensor(v).to(self._place, self._dtype) for v in (self._own, self._kept))
+        return Standing(*(diagonal[:, None, None] for diagonal in own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,49 +176,64 @@ class Standing:
     kept: Tensor
 
 
+class Mail(NamedTuple):
+    """Where the parcels of a wave go, and come from."""
+
+    slots: Tensor  # of what the nodes give
+    newest: Tensor  # slots, of all links that end at them
+    rows: Tensor  # where each link ends
+    fresh: Tensor  # slots that are read for the first time
+    before: Tensor  # what was read before on the same link
+    fresh_rows: Tensor
+    pull: Tensor  # what mixes the newest: (rows, links), or a weight for each link
+    push: Tensor  # what mixes the fresh
+
+
 class WaveInbox:
     """What the nodes of one wave have heard."""
 
     def __init__(
         self,
         engine: Events,
-        parcels: dict[str, Tensor],
+        parcels: Table,
         steps: Steps,
-        whole: Sequence[Tensor],
-        real: Sequence[Tensor],
-        pairs: list[tuple[int, int]],
+        who: Who,
+        mail: Mail,
+        scales: tuple[Tensor, Tensor, Tensor],
+        times: Any,
     ) -> None:
-        self.nodes, numbers, self.slots, self._rows, self._newest = whole[:5]
-        self.who = Who(self.nodes, numbers, pairs)
-        self._fresh, self._before, self._fresh_rows = whole[5:]
+        self.who, self.slots = who, mail.slots
+        self.own, self.kept, self.lr = scales
         self._parcels, self._steps, self._sums = parcels, steps, engine.method.sums
-        self._pulls, self._pushes, now, factors = real
-        self.own = engine._own.index_select(0, self.nodes)
-        self.kept = engine._kept.index_select(0, self.nodes)
-        self.now = now[:, None]
-        self.lr = steps.base * factors[:, None].to(steps.base.dtype)
+        self._mail, self._times = mail, times
         self._pushed: dict[str, Tensor] = {}
+
+    @property
+    def now(self) -> Tensor:
+        """When each of them wakes."""
+        return torch.from_numpy(self._times).to(self.who.nodes.device)[:, None, None]
 
     def pulled(self, name: str) -> Tensor:
         """Σⱼ R[i, j] times the newest value."""
-        rows = self._parcels[name].index_select(0, self._newest)
-        return self._mixed(self._pulls, self._rows, rows)
+        rows = self._parcels[name].index_select(0, self._mail.newest)
+        return self._mixed(self._mail.pull, self._mail.rows, rows)
 
     def pushed(self, name: str) -> Tensor:
         """Σⱼ C[i, j] times what is new; the same if asked again."""
         if name not in self._pushed:
-            rows = self._parcels[name].index_select(0, self._fresh)
+            parcels = self._parcels[name]
+            rows = parcels.index_select(0, self._mail.fresh)
             if name in self._sums:
-                rows = rows.sub_(self._parcels[name].index_select(0, self._before))
-            self._pushed[name] = self._mixed(self._pushes, self._fresh_rows, rows)
+                rows = rows.sub_(parcels.index_select(0, self._mail.before))
+            self._pushed[name] = self._mixed(self._mail.push, self._mail.fresh_rows, rows)
         return self._pushed[name]
 
     def largest(self, name: str) -> Tensor:
         """The largest of the newest values."""
-        rows = self._parcels[name].index_select(0, self._newest)
-        most = rows.new_zeros((len(self.nodes), *rows.shape[1:]))
-        places = self._rows[:, None, None].expand_as(rows)
-        return most.scatter_reduce_(0, places, rows, "amax").transpose(0, 1)
+        rows = self._parcels[name].index_select(0, self._mail.newest)
+        most = rows.new_zeros((len(self.who.pairs), *rows.shape[1:]))
+        places = self._mail.rows[:, None, None].expand_as(rows)
+        return most.scatter_reduce_(0, places, rows, "amax")
 
     def steps(self, first: Tensor, last: Tensor) -> Tensor:
         """The steps number first .. last."""
@@ -194,19 +241,14 @@ class WaveInbox:
 
     def _mixed(self, weights: Tensor, places: Tensor, rows: Tensor) -> Tensor:
         """Add up weighted rows by where they end."""
-        shape = len(self.nodes), *rows.shape[1:]
-        if not len(rows):
-            return rows.new_zeros(shape).transpose(0, 1)
-        if shape[0] == 1:
-            mixed = weights.to(rows.dtype)[None] @ rows.flatten(1)
-        elif shape[0] * len(rows) <= DENSE:
-            matrix = rows.new_zeros(shape[0], len(rows))
-            matrix[places, torch.arange(len(rows), device=rows.device)] = weights.to(rows.dtype)
-            mixed = matrix @ rows.flatten(1)
+        shape = len(self.who.pairs), *rows.shape[1:]
+        flat = rows.flatten(1)
+        if weights.dim() == 2:
+            mixed = weights @ flat
         else:
-            mixed = rows.new_zeros(shape).flatten(1)
-            mixed.index_add_(0, places, rows.flatten(1) * weights.to(rows.dtype)[:, None])
-        return mixed.view(shape).transpose(0, 1)
+            mixed = flat.new_zeros(shape[0], flat.shape[1])
+            mixed.index_add_(0, places, flat * weights[:, None])
+        return mixed.view(shape)
 
 
 def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -215,23 +257,12 @@ def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.floa
     return np.asarray(W[receivers, senders], dtype=np.float64).ravel()
 
 
-def _make_room(parcels: dict[str, Tensor], slots: int) -> None:
-    for name, rows in parcels.items():
-        if len(rows) < slots:
-            more = rows.new_zeros(max(slots, 2 * len(rows)) - len(rows), *rows.shape[1:])
-            parcels[name] = torch.cat([rows, more])
-
-
-def _rounds(wakes: Wakes, n: int, links: Links) -> Iterator[Wakes]:
+def _cut_up(wakes: Wakes, width: int, links: Links) -> Iterator[Wakes]:
+    """Cut wakes into parts that are put into waves together."""
     degree = np.diff(links.first_out)[wakes.node]
     ends = np.concatenate([[0], np.cumsum(degree)])
-    for k in range(0, len(wakes.node), n):
-        some = slice(k, k + n)
-        reads = wakes.reads[ends[k] : ends[k + n]]
+    for k in range(0, len(wakes.node), width):
+        last = min(k + width, len(wakes.node))
+        some = slice(k, last)
+        reads = wakes.reads[ends[k] : ends[last]]
         yield Wakes(wakes.node[some], wakes.number[some], wakes.time[some], reads)
-
-
-def _cut(parts: Sequence[Any], dtype: Any, device: torch.device) -> Sequence[Tensor]:
-    sizes = [len(part) for part in parts]
-    flat = np.concatenate([np.asarray(part, dtype=dtype) for part in parts])
-    return torch.split(torch.from_numpy(flat).to(device), sizes)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from digrad.algorithms.pairwise import Pairwise
 from digrad.clocks.meetings import Acts, Meetings, WaitingMeetings
-from digrad.engines.flights import Flight, Gradient, Steps, Who, laid_out
+from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
 
 STRETCH = 4096  # gradients whose acts are found at once, at least
 
@@ -31,11 +31,11 @@ class Pairs:
     ) -> None:
         self.method, self.meetings, self.n = method, meetings, meetings.links.n
         self.rows, self.nodes = slice(0, self.n), torch.arange(self.n, device=device)
-        self.state_fields = type(method.init(torch.zeros(1, 1, 1)))
+        self.state_kind, self.parcel_kind = type(method.init(torch.zeros(1, 1, 1))), None
 
     def start(self, x: Tensor) -> Flight:
         """Begin at x, (trials, nodes, dim)."""
-        return Flight(laid_out(self.method.init(x)), {}, None)
+        return Flight(Table(self.state_kind, by_node(self.method.init(x))), None, None)
 
     def advance(
         self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: Steps
@@ -45,10 +45,13 @@ class Pairs:
         for first in range(start, stop, ahead):
             acts = self.meetings.rounds(first, min(stop, first + ahead))
             for k in range(0, len(acts.node), self.n):
-                part = Acts._make(values[k : k + self.n] for values in acts)
-                for wave in waves(part):
-                    self._wave(flight, part, np.array(wave), gradient, steps)
+                self.play(flight, Acts._make(v[k : k + self.n] for v in acts), gradient, steps)
         return flight
+
+    def play(self, flight: Flight, acts: Acts, gradient: Gradient, steps: Steps) -> None:
+        """Do some acts."""
+        for wave in waves(acts):
+            self._wave(flight, acts, np.array(wave), gradient, steps)
 
     def _wave(
         self, flight: Flight, acts: Acts, wave: Any, gradient: Gradient, steps: Steps
@@ -58,23 +61,15 @@ class Pairs:
         nodes, numbers = (torch.from_numpy(v).to(device) for v in (node, number))
         who = Who(nodes, numbers, list(zip(node.tolist(), number.tolist(), strict=True)))
         factors = torch.from_numpy(steps.factors(number)).to(steps.base)
-        s, lr = self._rows(flight, nodes), steps.base * factors[:, None]
+        s, lr = flight.state.take(nodes), steps.base * factors[:, None, None]
         g = gradient(self.method.point(s), who)
         if partner[0] < 0:
-            self._put(flight, nodes, self.method.local(s, g, lr))
+            flight.state.put(nodes, self.method.local(s, g, lr))
             return
         others = torch.from_numpy(partner).to(device)
-        own, other = self.method.meet(s, self._rows(flight, others), g, lr)
-        self._put(flight, nodes, own)
-        self._put(flight, others, other)
-
-    def _rows(self, flight: Flight, nodes: Tensor) -> Any:
-        rows = (v.index_select(0, nodes).transpose(0, 1) for v in flight.state)
-        return self.state_fields(*rows)
-
-    def _put(self, flight: Flight, nodes: Tensor, state: Any) -> None:
-        for rows, new in zip(flight.state, state, strict=True):
-            rows.index_copy_(0, nodes, new.transpose(0, 1))
+        own, other = self.method.meet(s, flight.state.take(others), g, lr)
+        flight.state.put(nodes, own)
+        flight.state.put(others, other)
 
 
 def waves(acts: Acts) -> list[list[int]]:

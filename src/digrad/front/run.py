@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from digrad.answers import Best, Verdict, best_steps, judge
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import Network
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.columns import VALUES
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder, RunFolderError
 from digrad.runs.lock import locked
@@ -71,17 +71,21 @@ class Run:
 
     def to_pandas(self) -> Any:
         """Return a table: network, algorithm, lr, seed, step, then the metrics."""
-        pandas, results = _pandas(), self.results
-        trials = [results.trials[k] for k in results.trial]
-        heads = {
-            "network": [trial.key.network for trial in trials],
-            "algorithm": [trial.key.algorithm for trial in trials],
-            "lr": [trial.key.step_size for trial in trials],
-            "seed": [trial.seed for trial in trials],
-            "step": results.step,
-        }
-        recorded = [name for name in VALUES if not np.isnan(results.columns[name]).all()]
-        return pandas.DataFrame({**heads, **{name: results.columns[name] for name in recorded}})
+        from digrad.show.exports import to_pandas
+
+        return to_pandas(self.results)
+
+    def to_xarray(self) -> Any:
+        """Return a Dataset: a variable per metric over network, algorithm, lr, seed and step."""
+        from digrad.show.exports import to_xarray
+
+        return to_xarray(self.results)
+
+    def export(self, path: str | Path) -> Path:
+        """Write all records as ``.parquet`` or ``.csv``, with the columns of metrics.csv."""
+        from digrad.show.exports import write_export
+
+        return write_export(self.results, path)
 
     def __getitem__(self, metric: str) -> Any:
         """Return one metric: a row per recorded step, a column per trial."""
@@ -162,18 +166,23 @@ class Run:
         return store.path
 
     def report(self, page: str | Path = "") -> Path:
-        """Write one page about the run, which needs nothing else; it has to be saved before.
+        """Write one page about the run, which needs nothing else.
 
         Args:
-            page: an HTML file; ``report.html`` in the run's folder by default.
+            page: an HTML file; ``report.html`` in the run's folder by default, if it has one.
         """
-        from digrad.show.pages import run_page, write_page
+        from digrad.show.pages import write_page
 
-        if self.folder is None:
-            hint = 'run.save("runs/mine") first'
-            raise ParameterError(message("the run has no folder to report on", hint=hint))
-        target = Path(page) if page else self.folder / "report.html"
-        return write_page(run_page([self.folder]), target)
+        if self.folder is None and not page:
+            hint = 'run.report("page.html"), or run.save("runs/mine") first'
+            raise ParameterError(message("the run has no folder to put the page in", hint=hint))
+        return write_page(self._page(), page or Path(self.folder or "") / "report.html")
+
+    def _page(self, **options: Any) -> Any:
+        from digrad.show.pages.runs import results_page, source_of
+
+        source = source_of(self.experiment, self.networks, self.folder)
+        return results_page(self.results, [source], **options)
 
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
@@ -188,9 +197,13 @@ class Run:
         return f"Run({e.name!r}: {e.trials} trials, {e.steps} steps, {', '.join(self.metrics)})"
 
     def _repr_html_(self) -> str:
-        from html import escape
+        """Return the page, for a notebook: without the networks, which may take long to judge."""
+        from digrad.show.pages import framed
 
-        return f"<pre>{escape(str(self))}</pre>"
+        try:
+            return framed(self._page(short=True))
+        except DigradError as error:  # as when nothing is recorded yet
+            return f"<pre>{escape(str(error))}</pre>"
 
     def _trial(self, which: dict[str, Any]) -> tuple[JobFile, int]:
         """Find the one trial that is meant."""
@@ -218,12 +231,3 @@ class Run:
             )
             hint = f"there are {options}"
         raise ParameterError(message(f"{len(found)} trials fit ({said})", hint=hint))
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        hint = "pip install pandas; run.results has the same as NumPy columns"
-        raise ParameterError(message("pandas is not installed", hint=hint)) from None
-    return pandas

@@ -90,7 +90,8 @@ def simulate(
         schedule: the name of one, a dict with its keys, or a function from the step's number to
             a factor of ``lr``.
         metrics: what to record; what is worth its cost by default.
-        every: steps from one record to the next; a hundredth of the run by default.
+        every: steps from one record to the next; a hundredth of the run by default, or more
+            where measuring would take more than a fifth of it.
         device: where the nodes live.
         dtype: float32 or float64; the problem's own if it is an object, else float32.
         precision: ``full``, or ``bf16``: a module's forward and backward passes in bfloat16.

@@ -9,6 +9,8 @@ from digrad.data.splits import SPLITS, by_label, dirichlet, iid, k_classes, part
 from digrad.problems.base import (
     Classifier,
     Compiled,
+    Counted,
+    Effort,
     Identified,
     KnownOptimum,
     MeasuresItself,
@@ -34,6 +36,8 @@ __all__ = [
     "SPLITS",
     "Classifier",
     "Compiled",
+    "Counted",
+    "Effort",
     "Identified",
     "KnownOptimum",
     "Logistic",

@@ -1,7 +1,7 @@
 """What a problem must offer: ten lines for a user to write."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -118,6 +118,25 @@ class MeasuresItself(Protocol):
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
         """Metrics by name, one number per trial, at xhat, (..., dim), and the nodes' own x."""
+        ...
+
+
+class Effort(NamedTuple):
+    """What something takes, whatever the machine: for each trial, and once for all together."""
+
+    operations: float = 0.0  # products and sums
+    numbers: float = 0.0  # read or written
+    calls: float = 0.0  # of kernels
+    shared_numbers: float = 0.0
+    shared_calls: float = 0.0
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A problem that knows what it takes to measure, so that this can be kept small."""
+
+    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+        """The gradients of a step, and a record of these metrics: from sizes alone."""
         ...
 
 

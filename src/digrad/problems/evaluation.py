@@ -95,6 +95,15 @@ class Evaluation:
         found = [measure(*both) for both in zip(*_beside(x, buffers), strict=True)]
         return torch.stack(found).view(x.shape)
 
+    @torch.no_grad()
+    def operations(self, samples: WeightedSamples) -> float:
+        """Count the floating operations of one sample's forward pass: products and convolutions."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as count:
+            functional_call(self.rows.plain, {}, (self.ready(samples.inputs[:1]),))
+        return float(max(count.get_total_flops(), 2 * self.rows.dim))
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample by itself."""
 

@@ -1,6 +1,6 @@
 """Any torch module, loss and data as a problem: gradients of all nodes in one call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy, deepcopy
 from functools import cached_property
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
-from digrad.problems.base import Rows
+from digrad.problems.base import Effort, Rows
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
@@ -27,6 +27,8 @@ from digrad.problems.ways import Pair, faster
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
+
+CALLS = 45  # of kernels in a forward pass with its loss, about
 
 
 class ModuleProblem:
@@ -246,6 +248,22 @@ class ModuleProblem:
             mean = each.double().mean(-1).to(each)  # rounded once: never below the worst
             found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
         return found
+
+    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+        """Count forward passes of a sample, of which a gradient is worth three, and calls."""
+        one, wanted = self._evaluation.operations(self._training), {*metrics}
+        trained = len(self._training.targets)
+        tested = len(self._testing.targets) if self._testing else 0
+        judged = min(tested, self._node_samples or tested)
+        passes = [(trained, 1)] * bool(wanted & {"loss", "accuracy", "gap"})
+        passes += [(3 * trained, 3)] * ("gradient_norm" in wanted)
+        passes += [(tested, 1)] * bool(wanted & {"test_loss", "test_accuracy"})
+        nodes = bool(wanted & {"worst_accuracy", "mean_accuracy"})
+        passes += [(judged * self.nodes, self.nodes)] * nodes
+        samples = sum(count for count, _ in passes)
+        calls = CALLS * sum(-(-count // (evaluation.AT_ONCE * k)) * k for count, k in passes)
+        step = Effort(operations=3 * one * self.nodes * self.batch, shared_calls=3 * CALLS)
+        return step, Effort(operations=one * samples, calls=calls)
 
     def _ready(self, inputs: Tensor) -> Tensor:
         """Return inputs as the module takes them: prepared, and in its dtype if they are real."""

@@ -68,7 +68,7 @@ class Rounds:
     @torch.no_grad()
     def advance(self, moment: Moment, stop: int) -> Moment:
         """Go on until ``stop`` rounds are done; the moment given stays as it is."""
-        flight = taken_up(moment.state, self.engine.state_fields)
+        flight = taken_up(moment.state, self.engine.state_kind, self.engine.parcel_kind)
         return Moment(stop, stored(self._go(flight, moment.t, stop)))
 
     @torch.no_grad()
@@ -85,13 +85,14 @@ class Rounds:
         sample = self._samples.of(who)
         compiled = self.pace.gradient == "compiled" and isinstance(self.problem, Compiled)
         of: Any = self.problem.compiled_gradient if compiled else self.problem.gradient  # type: ignore[attr-defined]
+        x = x.transpose(0, 1)
         g: Tensor = of(x, sample, who.nodes)
         if g.shape != x.shape or g.dtype != x.dtype:
             what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
             what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
             hint = "gradient() returns one row per point, in the type of start()"
             raise ParameterError(message(what, hint=hint))
-        return g
+        return g.transpose(0, 1)
 
     @cached_property
     def _steps(self) -> Steps:

@@ -9,7 +9,7 @@ steps = 1500
 step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
 seeds = [0, 1, 2]             # repetitions: same problem, other samples
 metrics = []                  # what to record, such as "loss"; empty: what is worth its cost
-metrics_every = 10            # steps between records; 0: a hundredth of the run
+metrics_every = 10            # steps between records; 0: a hundredth of the run, or as they cost
 scale_by_n_pi = true          # give γ/(nπ) to methods that move by nπ times the gradient
 dtype = "float32"             # or "float64"
 tf32 = false                  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
@@ -35,7 +35,7 @@ period = 300
 
 # [clock]                     # how long things take: metrics.csv then has the column time
 # straggler = 5.0             # node 0 is five times slower
-# latency = 0.1               # of a message; a gradient takes about 1.5
+# latency = 0.5               # of a message; a gradient takes about 1.5
 
 [[networks]]
 topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"

@@ -71,10 +71,7 @@ def run(
 def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = None) -> None:
     """Do all jobs from where they stand: here, in several processes, or on other machines."""
     if cluster is not None:
-        from digrad.runs.cluster import ClusterCrew
-
-        _at_least_one(workers)
-        share_out(common, store, partial(ClusterCrew, cluster, common, workers))
+        _on_cluster(common, store, workers, cluster)
         return
     number = _checked(workers, common.work)
     if workers is None and number > 1:
@@ -90,6 +87,18 @@ def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = No
         except NotSentError as error:
             log.warning("one process does all jobs, as others cannot be given: %s", error)
     _alone(common, store, common.progress)
+
+
+def _on_cluster(common: Common, store: Store, workers: int | None, cluster: Any) -> None:
+    from digrad.runs.cluster import ClusterCrew
+
+    _at_least_one(workers)
+    try:
+        share_out(common, store, partial(ClusterCrew, cluster, common, workers))
+    except NotSentError as error:
+        hint = "put classes into a module that workers have too, or run without a cluster"
+        what = f"the cluster cannot be given all that the run needs: {error}"
+        raise ParameterError(message(what, hint=hint)) from error
 
 
 def _checked(workers: int | None, work: Plan) -> int:

@@ -108,7 +108,7 @@ class Experiment:
     schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
     scale_by_n_pi: bool = True  # give γ/(nπ) to methods that move by nπ times the gradient
     metrics: tuple[str, ...] = ()  # what to record; empty takes what is worth its cost
-    metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
+    metrics_every: int = 0  # steps between records; 0: a hundredth of the run, or as they cost
     dtype: str = "float32"
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
     precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
@@ -186,11 +186,6 @@ class Experiment:
         """How many runs it consists of."""
         sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
         return len(self.networks) * sizes * len(self.seeds)
-
-    @property
-    def record_every(self) -> int:
-        """Steps between records."""
-        return self.metrics_every or max(1, self.steps // 100)
 
 
 def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:

@@ -51,7 +51,7 @@ def extend(
     small = load_experiment(store.path / "experiment.toml")
     small = replace(small, folders=(*folders, *small.folders))
     before = plan(small, device)
-    large = grown(before.experiment, changes)
+    large = grown(small, changes, before.every)
     after = plan(large, device, given=Given(problem=before.problem))
     reused = _reused(store, before.jobs, after.jobs, large)
     aside = store.set_aside()
@@ -72,7 +72,7 @@ def check_alike(experiment: Experiment, folder: str | Path) -> None:
     store.check(resolved(experiment), resume=True)
 
 
-def grown(small: Experiment, changes: Sequence[str]) -> Experiment:
+def grown(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
     """Return the larger experiment; the steps between records stay what they are."""
     given: dict[str, Any] = {}
     for text in changes:
@@ -85,7 +85,6 @@ def grown(small: Experiment, changes: Sequence[str]) -> Experiment:
     was = (len(small.step_sizes), len(small.seeds))
     trials = "seeds" in given or "step_sizes" in given
     history = (*small.grown_from, was) if trials else small.grown_from
-    every = small.record_every
     return replace(small, **given, metrics_every=every, grown_from=history)
 
 
@@ -134,12 +133,12 @@ def _goes_on(saved: JobFile, large: Experiment) -> bool:
     """Say whether a run of all steps would have come through this very state."""
     if saved.t == large.steps:
         return True
-    return bool(saved.state) and saved.t % large.record_every == 0
+    return bool(saved.state) and saved.t % large.metrics_every == 0
 
 
 def _taken_over(saved: JobFile, job: Job, large: Experiment) -> JobFile:
     """Return an old job as the new one would have stored it."""
-    kept = (saved.steps % large.record_every == 0) | (saved.steps == large.steps)
+    kept = (saved.steps % large.metrics_every == 0) | (saved.steps == large.steps)
     done = saved.t >= large.steps
     return replace(
         saved,

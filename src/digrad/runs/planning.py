@@ -29,6 +29,7 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import Labels
+from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
@@ -90,6 +91,7 @@ class Plan:
     jobs: list[Job]
     networks: Mapping[str, Network]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
+    every: int  # steps from one record to the next
 
     @property
     def problem(self) -> Problem:
@@ -115,7 +117,7 @@ def plan(
     nodes = next(iter(networks.values())).n
     problem = given.problem or _problem(experiment, nodes, target, dtype)
     schedule = given.schedule or _schedule(experiment)
-    times = _clock(experiment)
+    times = clock_of(experiment)
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
@@ -126,7 +128,7 @@ def plan(
     size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
-        method = given.algorithms.get(spec.label) or _method(experiment, spec)
+        method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
@@ -142,7 +144,15 @@ def plan(
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
-    return Plan(experiment, jobs, networks, code)
+    return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
+
+
+def _every(experiment: Experiment, jobs: Sequence[Job]) -> int:
+    """Return the steps between records: as the experiment says, or as measuring costs."""
+    if experiment.metrics_every:
+        return experiment.metrics_every
+    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    return interval(experiment.steps, costs)
 
 
 def own_code(experiment: Experiment) -> list[OwnCode]:
@@ -257,7 +267,8 @@ def _problem(
     return problem
 
 
-def _clock(experiment: Experiment) -> Clock | None:
+def clock_of(experiment: Experiment) -> Clock | None:
+    """Return the clock of an experiment, if it has one."""
     if not experiment.clock:
         return None
     given = arguments(clock, experiment.clock, "clock", ("folders",))
@@ -281,7 +292,8 @@ def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes)
     return timing(method, net, times or Clock(), size)
 
 
-def _method(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+    """Make one method of an experiment; a class of the user's own is loaded."""
     make = _named(METHODS, spec.algorithm, "algorithm", experiment)
     method = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):

@@ -43,7 +43,9 @@ class Meter:
     """From how far the jobs are when, the time that is left."""
 
     def __init__(self, experiment: Experiment, now: Callable[[], float] = monotonic) -> None:
-        self._every, self._now = experiment.record_every, now
+        # Between two reports; a guess where the plan decides: only the time left depends on it.
+        self._every = experiment.metrics_every or max(1, experiment.steps // 100)
+        self._now = now
         self._total = experiment.trials * experiment.steps
         self._done: dict[int, int] = {}  # trial-steps of each job
         self._given: dict[int, int] = {}  # those that it had done before it was resumed

@@ -105,6 +105,9 @@ class Results:
                 parts.append((place, job.steps[kept], numbers))
                 key = Key(run, network, algorithm, size)
                 trials.append(Trial(key, seed, end if end >= 0 else None))
+        if not parts:
+            hint = "go on with the run first: --resume"
+            raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)

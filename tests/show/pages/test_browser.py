@@ -14,7 +14,7 @@ from digrad.analysis import analyze
 from digrad.networks import directed_ring
 from digrad.runs.lock import locked
 from digrad.runs.progress import NAME
-from digrad.show.pages import network_page, run_page, write_page
+from digrad.show.pages import framed, network_page, run_page, write_page
 from digrad.show.pages.server import Server
 from digrad.show.watching import Sight
 
@@ -392,3 +392,18 @@ def test_a_page_of_a_run_under_way_updates_itself(show: Open, browser: Any, tmp_
         assert "about 7 s left" in view.find("#line").text
         assert view.ask("document.getElementById('done').value") == pytest.approx(300 / 360)
         assert view.complaints() == []
+
+
+def test_a_notebook_shows_the_page_in_a_frame(browser: Any, run: Path, tmp_path: Path) -> None:
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><body>{framed(run_page([run.parent]))}", encoding="utf-8")
+    browser.get(notebook.as_uri())
+    browser.switch_to.frame(0)
+    try:
+        view = View(browser)
+        view.wait("document.documentElement.dataset.ready === 'yes'")
+        assert view.shown() == ["0", "1", "0", "1"]
+        assert view.ask("self.origin") == "null"  # it has no way to the notebook
+    finally:
+        browser.switch_to.default_content()
+    assert View(browser).complaints() == []

@@ -53,6 +53,7 @@ function followTheme() {
   const button = document.getElementById("theme");
   const repaint = () => {
     button.textContent = isDark() ? "light" : "dark";
+    root.classList.toggle("dark", isDark());
     for (const chart of charts) chart.draw();
   };
   button.hidden = false;

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, analyze
@@ -16,7 +17,7 @@ from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import Network
-from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
+from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment, to_table
 from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
 from digrad.show.pages.answer import answer_sections
@@ -239,6 +240,15 @@ def _again(run: Source) -> str:
         return f'<p class="note">{what}</p>'
     file, out = quote(str(run.folder / "experiment.toml")), quote(f"{run.folder}-again")
     return command(f"digrad run {file} --out {out}{' --trust' * bool(experiment.own_names)}")
+
+
+def source_of(
+    experiment: Experiment, networks: Mapping[str, Network], folder: Path | None
+) -> Source:
+    """Return where a run comes from that has been read, or has no folder at all."""
+    if folder is not None:
+        return _open(folder)
+    return Source(experiment, tomli_w.dumps(to_table(experiment)), networks=networks)
 
 
 def _open(folder: Path) -> Source:

@@ -1,6 +1,6 @@
 """What the tests of the algorithms share: mixers, networks, quadratics and a plain loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,19 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
+from digrad.algorithms.compression.compressed import PURPOSE
 from digrad.algorithms.contract import Change, StepsAtHome, at_home, changed
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
+from reference_small import uniforms
 
 Array = NDArray[np.float64]
 
 
 class Dense:
-    """All nodes here, dense float64 matrices."""
+    """All nodes here, dense float64 matrices; what is drawn for a node follows its number."""
 
-    def __init__(self, net: Network) -> None:
+    def __init__(self, net: Network, nodes: Sequence[int] | None = None) -> None:
         self.R, self.C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
+        self.t, self.nodes = 0, range(net.n) if nodes is None else nodes
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        return torch.from_numpy(uniforms(self.t, purpose - PURPOSE, self.nodes, like.shape[-1]))
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         return self.R @ changed(rows, changes)
@@ -41,6 +47,7 @@ class Counted:
 
     inner: Dense
     allowed: Needs
+    t: int = 0
     sent: list[tuple[str, int]] = field(default_factory=list)  # verb, numbers per node
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -51,6 +58,9 @@ class Counted:
 
     def mean(self, rows: Tensor, /) -> Tensor:
         return self._send("mean", Needs.MEAN, rows)
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        return self.inner.uniforms(like, purpose, nodes)
 
     def _send(self, verb: str, need: Needs, rows: Tensor) -> Tensor:
         if need not in self.allowed:
@@ -140,6 +150,7 @@ def after(
     first = t * (local_steps(algorithm) + 1)
     s = at_home(algorithm, s, lambda k, x: gradient(first + k, x), lr)
     g = gradient(first + local_steps(algorithm), algorithm.point(s))
+    mixer.t = t
     return algorithm.step(s, g, mixer, lr)
 
 

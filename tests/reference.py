@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import reference_small as small
+
 Array = NDArray[np.float64]
 
 
@@ -380,6 +382,108 @@ def k_gt(p: Given) -> Run:
     return _rounds(p, p.R, np.full(len(p.R), 1 / len(p.R)))
 
 
+def cpp(p: Given) -> Run:
+    """X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y) + G⁺ - G."""
+    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 4 * small.USUAL[4])
+    return _cpp(p, small.dither(4), a, zeta)
+
+
+def _cpp(p: Given, Q: small.Compressor, a: float, zeta: float, fall: float = 1.0) -> Run:
+    mix_R = small.Difference(p.R, Q, 0, p.X, zeta, a, fall)
+    mix_C = small.Difference(p.C, Q, 1, 0 * p.X, zeta, a, fall)
+    X, G = p.X, p.grad(0, p.X)
+    Y, points = G, [X]
+    for t in range(p.T):
+        X = mix_R(t, X - p.lr(t) * Y)
+        G_new = p.grad(t + 1, X)
+        Y, G = mix_C(t + 1, Y) + G_new - G, G_new
+        points.append(X)
+    return Run(points, [left_perron(p.R) @ X for X in points])
+
+
+def rcpp(p: Given) -> Run:
+    """CPP with rounding, and a scale that falls."""
+    return _cpp(p, small.rounding, 1.0, 0.5, 0.995)
+
+
+def b_cpp(p: Given) -> Run:
+    """X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y + G⁺ - G), trackers without a memory."""
+    zeta = 1 / (1 + 4 * small.USUAL[4])
+    mix_R = small.Difference(p.R, small.nearest(4), 0, p.X, zeta, 1.0)
+    mix_C = small.Direct(p.C, small.nearest(4), 1, zeta)
+    X, G = p.X, p.grad(0, p.X)
+    Y, points = G, [X]
+    for t in range(p.T):
+        X = mix_R(t, X - p.lr(t) * Y)
+        G_new = p.grad(t + 1, X)
+        Y, G = mix_C(t + 1, Y + G_new - G), G_new
+        points.append(X)
+    return Run(points, [left_perron(p.R) @ X for X in points])
+
+
+def c_gt(p: Given) -> Run:
+    """X⁺ = mix_W(X) - γY, Y⁺ = mix_W(Y) + G⁺ - G."""
+    zeta = 1 / (1 + 4 * small.USUAL[4])
+    mix_X = small.Difference(p.R, small.nearest(4), 0, p.X, zeta, 1.0)
+    mix_Y = small.Difference(p.R, small.nearest(4), 1, 0 * p.X, zeta, 1.0)
+    X, G = p.X, p.grad(0, p.X)
+    Y, points = G, [X]
+    for t in range(p.T):
+        X = mix_X(t, X) - p.lr(t) * Y
+        G_new = p.grad(t + 1, X)
+        Y, G = mix_Y(t + 1, Y) + G_new - G, G_new
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def _compressed_dsgd(p: Given, mix: Callable[[int, Array], Array]) -> Run:
+    """X⁺ = mix_W(X - γG)."""
+    X, points = p.X, [p.X]
+    for t in range(p.T):
+        X = mix(t, X - p.lr(t) * p.grad(t, X))
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
+def choco_sgd(p: Given) -> Run:
+    """By differences."""
+    return _compressed_dsgd(p, small.Difference(p.R, small.top(1), 0, p.X, small.TENTH, 1.0))
+
+
+def deepsqueeze(p: Given) -> Run:
+    """By error feedback."""
+    return _compressed_dsgd(p, small.Feedback(p.R, small.nearest(4), 0, 0.3))
+
+
+def quantized_push_sum(p: Given) -> Run:
+    """X⁺ = mix_C(X - γG(X/w)), w⁺ = w + ζ(Cw - w)."""
+    a, zeta = 1 / (1 + small.OMEGA[4]), 1 / (1 + 4 * small.USUAL[4])
+    mix = small.Difference(p.C, small.dither(4), 0, p.X, zeta, a)
+    X, w, points, answers = p.X, np.ones(len(p.X)), [p.X], [mean(p.X)]
+    for t in range(p.T):
+        X = mix(t, X - p.lr(t) * p.grad(t, np.diag(1 / w) @ X))
+        w = w + zeta * (p.C @ w - w)
+        points.append(np.diag(1 / w) @ X)
+        answers.append(mean(X))
+    return Run(points, answers)
+
+
+def lead(p: Given) -> Run:
+    """V = X - ηG - ηD, D⁺ = D + γ/(2η)(V̂ - WV̂), X⁺ = X - ηG - ηD⁺."""
+    gamma, a = 1 / (1 + 4 * small.USUAL[2]), 1 / (1 + small.OMEGA[2])
+    H, D, X, points = p.X, np.zeros_like(p.X), p.X, [p.X]
+    for t in range(p.T):
+        eta, G = p.lr(t), p.grad(t, X)
+        V = X - eta * G - eta * D
+        u = small.uniforms(t, 0, range(len(V)), V.shape[1])
+        q = np.array([small.dither(2)(v, r) for v, r in zip(V - H, u, strict=True)])
+        hat, H = H + q, H + a * q
+        D = D + gamma / (2 * eta) * (hat - p.R @ hat)
+        X = X - eta * G - eta * D
+        points.append(X)
+    return Run(points, [mean(X) for X in points])
+
+
 REFERENCES: dict[str, Callable[[Given], Run]] = {
     "push-pull": push_pull,
     "push-pull-original": push_pull_original,
@@ -416,5 +520,13 @@ REFERENCES: dict[str, Callable[[Given], Run]] = {
     "ab-saga": push_pull,
     "ab-svrg": ab_cta,
     "push-svrg": add_opt,
+    "cpp": cpp,
+    "rcpp": rcpp,
+    "b-cpp": b_cpp,
+    "quantized-push-sum": quantized_push_sum,
+    "choco-sgd": choco_sgd,
+    "c-gt": c_gt,
+    "lead": lead,
+    "deepsqueeze": deepsqueeze,
     "centralized": centralized,
 }

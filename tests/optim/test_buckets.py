@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from digrad.algorithms import ALGORITHMS, PushPull
 from digrad.algorithms.contract import Change, changed
 from digrad.algorithms.counting import Alone
+from digrad.base.counters import Sampler
 from digrad.optim.bucket_mixer import Turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout, lay_out
+
+DRAWS = Sampler(torch.tensor(0), torch.arange(1)), 0  # for compressors, of which there are none
 
 
 def laid_out(*sizes: int, nodes: int = 1) -> Layout:
@@ -148,7 +151,7 @@ def test_nothing_lands_on_rows_that_are_being_sent() -> None:
     """A message may still be read from there when the first sums are written."""
     x, y, other = torch.ones(1, 4), torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = Turns(asked).next(4, {"x": x, "y": y})  # type: ignore[arg-type]
+    turns = Turns(asked, *DRAWS).next(slice(0, 4), {"x": x, "y": y})  # type: ignore[arg-type]
     turns.pull(other, of="y")
     turns.pull(x, of="x")
     turns.pull(x, (1, other), of="x")  # what is sent are other rows
@@ -161,7 +164,7 @@ def test_a_result_is_not_overwritten_by_the_next() -> None:
     """Who asks twice under one name may still read the first answer."""
     x, other = torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = Turns(asked).next(4, {"x": x})  # type: ignore[arg-type]
+    turns = Turns(asked, *DRAWS).next(slice(0, 4), {"x": x})  # type: ignore[arg-type]
     turns.pull(other, of="x")
     turns.pull(other, of="x")
     assert asked.places[0] is x

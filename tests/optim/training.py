@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms import ALGORITHMS, Algorithm, compressed, trials
 from digrad.algorithms.estimators import Estimated
 from digrad.networks import Network, binary_tree, build
 from digrad.optim import Decentralized
 from digrad.theory import perron
-from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, local_steps, suits
+from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, local_steps, suits
 
 DIM = 7
 
@@ -73,10 +73,15 @@ def rows(made: Sequence[nn.Module]) -> Tensor:
 def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
     """The state after so many steps of the plain loop."""
     factor = 1 / algorithm.moves_by(perron(net).n_pi)
-    s, mixer, gradient = algorithm.init(common_start(net.n, DIM)), Dense(net), quadratics(net.n)
+    s, mixer, gradient = (
+        algorithm.init(common_start(net.n, DIM)),
+        trials.Dense(net),
+        quadratics(net.n),
+    )
     for t in range(steps):  # of methods that take steps at home, these come one by one too
         g, lr = gradient.torch(t, algorithm.point(s)), factor * decaying(t)
         at_home = t % (local_steps(algorithm) + 1) < local_steps(algorithm)
+        mixer.t = t // (local_steps(algorithm) + 1)
         s = algorithm.local(s, g, lr) if at_home else algorithm.step(s, g, mixer, lr)  # type: ignore
     return s
 
@@ -105,7 +110,15 @@ FORMS |= {
     "dsgd cta": ALGORITHMS["dsgd"](form="cta"),  # type: ignore[call-arg]
     "diffusion cta": ALGORITHMS["diffusion"](form="cta"),  # type: ignore[call-arg]
     "dsgt diging": ALGORITHMS["dsgt"](form="diging"),  # type: ignore[call-arg]
+    "push-pull dither": compressed(ALGORITHMS["push-pull"](), {"kind": "dither", "block": 2}),
+    "sgp random-k": compressed(ALGORITHMS["sgp"](), {"kind": "random-k", "k": 1, "block": 2}),
+    "k-gt nearest": compressed(ALGORITHMS["k-gt"](), {"kind": "nearest", "block": 2}),
 }
+
+
+def pieces(algorithm: Algorithm[Any]) -> int:
+    """In how many buckets of one and two columns the seven come; blocks are not cut."""
+    return 4 if algorithm.columnwise or algorithm.grain == 2 else 1
 
 
 EIGHT = build("exponential", 8), build("undirected-ring", 8, weights="lazy"), binary_tree(8)

@@ -28,6 +28,7 @@ from digrad.problems import (
     losses,
     modules,
 )
+from digrad.problems.passes import Passes
 from digrad.runs.recursion import Recursion, Trials
 
 SIZES = (3, 7, 1, 5)  # samples of each node
@@ -240,16 +241,15 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
     whole, _, _ = case(p)
     x, sample = points(whole, 2, 4), draws(whole)
     wanted = whole.gradient(x, sample, slice(0, 4))
-    each = whole._rows.kept(torch.zeros(4, 2, 4, 4, dtype=torch.float64))
+    each, total = whole._rows.kept(torch.zeros(4, 2, 4, 4, dtype=torch.float64)), Passes._total
     for most, size, calls in ((1, 1, 8), (3 * each, 3, 3), (8 * each, 8, 1), (100 * each, 100, 1)):
         monkeypatch.setattr(modules, "MOST_NUMBERS", most)
         problem, _, _ = case(p)
         rows = []
-        total = problem._total
         monkeypatch.setattr(
-            problem,
+            Passes,
             "_total",
-            lambda r, *rest, f=total, seen=rows: (seen.append(len(r)), f(r, *rest))[1],
+            lambda self, r, *rest, f=total, seen=rows: (seen.append(len(r)), f(self, r, *rest))[1],
         )
         got = problem.gradient(x, sample, slice(0, 4))
         assert (problem._group, len(rows), sum(rows)) == (size, calls, 8)
@@ -273,7 +273,7 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
 def test_compiled_gradients_agree(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-5 in single precision, with dropout, convolution and pooling in it."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    monkeypatch.setattr(ModuleProblem, "_traced", property(lambda self: self._compiled))
+    monkeypatch.setattr(Passes, "traced", property(lambda self: self.compiled))
     exact, _, data = case(0.5, batch=2)
     problem = ModuleProblem(network(0.5), data, batch=2)
     x, sample = points(exact, 2, 4).float(), draws(exact)

@@ -190,7 +190,7 @@ def test_a_timeline_shows_who_waits(
     assert (tmp_path / "run/timeline.png").stat().st_size > 5_000
     status, out, _ = command("table", tmp_path / "run", "--target", 100, "--metric", "loss")
     assert status == 0
-    assert "time (mean)" in out
+    assert "time (mean curve)" in out
     assert command("plot", tmp_path / "run", "--x", "time", "--metric", "loss")[0] == 0
 
 

@@ -178,6 +178,8 @@ def test_a_run_says_how_far_it_is_while_it_goes(
 ) -> None:
     monkeypatch.setattr("digrad.runs.progress.EVERY", -1.0)
     told = []
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / NAME).write_text('{"done": 1, "total": 2, "left": 1, "job": "killed"}')
     run(
         TINY,
         tmp_path / "run",

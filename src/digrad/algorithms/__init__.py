@@ -9,6 +9,18 @@ from typing import Any
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.central import Centralized
+from digrad.algorithms.compression.compressed import compressed
+from digrad.algorithms.compression.methods import (
+    BCPP,
+    CGT,
+    CPP,
+    RCPP,
+    ChocoSGD,
+    DeepSqueeze,
+    Lead,
+    QuantizedPushSum,
+)
+from digrad.algorithms.compression.options import COMPRESSORS, Compression
 from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
@@ -81,6 +93,14 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "ab-saga": ABSaga,
     "ab-svrg": ABSvrg,
     "push-svrg": PushSvrg,
+    "cpp": CPP,
+    "rcpp": RCPP,
+    "b-cpp": BCPP,
+    "quantized-push-sum": QuantizedPushSum,
+    "choco-sgd": ChocoSGD,
+    "c-gt": CGT,
+    "lead": Lead,
+    "deepsqueeze": DeepSqueeze,
     "centralized": Centralized,
 }
 # Methods that wait for nobody: simulated on a clock, not stepped.
@@ -101,7 +121,11 @@ __all__ = [
     "ADPSGD",
     "ALGORITHMS",
     "APPG",
+    "BCPP",
     "BTPP",
+    "CGT",
+    "COMPRESSORS",
+    "CPP",
     "D2",
     "DSGD",
     "DSGT",
@@ -112,6 +136,7 @@ __all__ = [
     "NIDS",
     "OSGP",
     "RASGP",
+    "RCPP",
     "SAB",
     "SGP",
     "STPP",
@@ -127,12 +152,16 @@ __all__ = [
     "AsySonata",
     "Asynchronous",
     "Centralized",
+    "ChocoSGD",
+    "Compression",
     "Costs",
+    "DeepSqueeze",
     "Diffusion",
     "ExactDiffusion",
     "Extra",
     "GradientPush",
     "KStepPushPull",
+    "Lead",
     "LocalSGP",
     "MGPushDiging",
     "MessageCounts",
@@ -148,6 +177,7 @@ __all__ = [
     "PushSaga",
     "PushSvrg",
     "QGDSGDm",
+    "QuantizedPushSum",
     "RFast",
     "Sonata",
     "SwarmSGD",
@@ -155,6 +185,7 @@ __all__ = [
     "as_inner",
     "as_method",
     "check",
+    "compressed",
     "costs",
     "rounds_for",
 ]

@@ -30,14 +30,18 @@ S = TypeVar("S")
 P = TypeVar("P")
 
 
-class Inbox(Protocol):
-    """What the nodes that act now have heard, and what they know of themselves.
-
-    ``give`` and ``take`` of one instant see the same. Numbers of nodes are (rows, ..., 1).
-    """
+class OwnWeights(Protocol):
+    """What nodes keep for themselves; numbers of nodes are (rows, ..., 1)."""
 
     own: Tensor  # R[i, i]
     kept: Tensor  # C[i, i]
+
+
+class Inbox(OwnWeights, Protocol):
+    """What the nodes that act now have heard, and what they know of themselves.
+
+    ``give`` and ``take`` of one instant see the same.
+    """
 
     @property
     def now(self) -> Tensor:
@@ -86,7 +90,7 @@ class Asynchronous(Method[S], Generic[S, P]):
     def take(self, s: S, inbox: Inbox) -> S:
         """Mix what has arrived: the result's ``point`` is where the next gradient is taken."""
 
-    def conserved(self, s: S, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+    def conserved(self, s: S, inbox: OwnWeights) -> dict[str, tuple[Tensor, Tensor]]:
         """By the field of the parcel that carries it: what nodes hold, and what it adds up to.
 
         The sum of the first rows and of all that is on its way is the sum of the second ones,

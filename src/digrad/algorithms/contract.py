@@ -83,6 +83,43 @@ class Mixer(Protocol):
         ...
 
 
+@runtime_checkable
+class Drawing(Protocol):
+    """A mixer that knows which step it is for, and draws."""
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Numbers in [0, 1) for rows like these: a function of seed, purpose, node, step, column.
+
+        ``nodes`` says whose rows they are, if they are not those of the nodes here.
+        """
+        ...
+
+
+class Code(Protocol):
+    """Rows in fewer bytes; whoever receives the bytes has the rows."""
+
+    def row_bytes(self, like: Tensor) -> int:
+        """How many bytes each of such rows takes."""
+        ...
+
+    def bytes(self) -> Tensor:
+        """The own rows, (..., own nodes, bytes)."""
+        ...
+
+    def rows(self, content: Tensor, like: Tensor, nodes: Tensor) -> Tensor:
+        """The rows of other nodes from their bytes."""
+        ...
+
+
+@runtime_checkable
+class Coding(Protocol):
+    """A mixer over links on which rows can travel in a code."""
+
+    def coded(self, code: Code) -> Mixer:
+        """Return a mixer for the rows that a code stands for."""
+        ...
+
+
 class Needs(Flag):
     """What an algorithm asks of a network; checked before its first step."""
 
@@ -154,6 +191,10 @@ class Method(ABC, Generic[S]):
         """How far its mean moves, in mean gradients: a fair step is γ divided by that."""
         return (n_pi if self.moves_by_n_pi and self.linear else 1.0) * self.speed
 
+    def row_bits(self, dim: int, each: int) -> int:
+        """How many bits a vector takes on a link, if one of its numbers takes ``each``."""
+        return dim * each
+
     def __repr__(self) -> str:
         """Name the class and its parameters, alike on all machines."""
         own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
@@ -168,6 +209,8 @@ class Algorithm(Method[S]):
     holds a class to its word.
     """
 
+    steady: ClassVar[bool] = True  # whether equal models stay as they are without gradients
+    grain: ClassVar[int] = 0  # where rows may be cut all the same: at its multiples, if not 0
     overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
     columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
 

@@ -40,6 +40,10 @@ class Alone:
         """X."""
         return self._mix("mean", rows, (), "")
 
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """1/2 everywhere: what is drawn does not count."""
+        return torch.full_like(like, 0.5)
+
     def _mix(
         self,
         verb: Literal["pull", "push", "mean"],
@@ -88,6 +92,23 @@ def _counted(algorithm: Algorithm[Any]) -> Costs:
 
 
 _remembered = lru_cache(maxsize=256)(_counted)
+
+
+def link_bytes(algorithm: Algorithm[Any], dim: int, itemsize: int) -> tuple[int, int]:
+    """Return how many bytes a step sends over each link of the pull and of the push graph.
+
+    Vectors as short as the method makes them, single numbers as they are; ``itemsize`` is what a
+    number takes.
+
+    >>> from digrad.algorithms import SGP, PushPull
+    >>> link_bytes(PushPull(), 100, 4), link_bytes(SGP(), 100, 4)
+    ((400, 400), (0, 404))
+    """
+    sent, each = costs(algorithm).traffic, -(-algorithm.row_bits(dim, 8 * itemsize) // 8)
+    return (
+        sent.pull_vectors * each + sent.pull_scalars * itemsize,
+        sent.push_vectors * each + sent.push_scalars * itemsize,
+    )
 
 
 def traffic(calls: list[Call]) -> MessageCounts:

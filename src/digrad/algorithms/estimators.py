@@ -209,6 +209,9 @@ class Estimated(Algorithm[Any]):
     def tracker(self, s: Any) -> Tensor | None:
         return self.method.tracker(without(s))
 
+    def row_bits(self, dim: int, each: int) -> int:
+        return self.method.row_bits(dim, each)
+
     @property
     def speed(self) -> float:
         return self.method.speed

@@ -34,9 +34,16 @@ largest strongly connected part of a graph
     """
     for need, complaint in _COMPLAINTS.items():
         if need in algorithm.needs:
-            text = complaint(type(algorithm).__name__, network, algorithm.needs)
+            text = complaint(_name(algorithm), network, algorithm.needs)
             if text:
                 raise NetworkError(text)
+
+
+def _name(algorithm: Method[Any]) -> str:
+    """Return what a method is called; of one without a name in the registry, what is in it."""
+    inside = getattr(algorithm, "method", None)
+    unnamed = type(algorithm).__name__ in ("With", "CompressedMethod", "CompressedRounds")
+    return _name(inside) if unnamed and inside is not None else type(algorithm).__name__
 
 
 def _trees(who: str, net: Network, needs: Needs) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.asynchronous import Asynchronous, Inbox
+from digrad.algorithms.asynchronous import Asynchronous, Inbox, OwnWeights
 from digrad.algorithms.contract import Needs, Scale, changed
 
 
@@ -65,7 +65,7 @@ class RFast(Asynchronous[RFastState, RFastParcel]):
     def tracker(self, s: RFastState) -> Tensor:
         return s.z
 
-    def conserved(self, s: RFastState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+    def conserved(self, s: RFastState, inbox: OwnWeights) -> dict[str, tuple[Tensor, Tensor]]:
         return {"rho": (s.z, s.g)}
 
 
@@ -127,5 +127,5 @@ class APPG(Asynchronous[APPGState, APPGParcel]):
     def tracker(self, s: APPGState) -> Tensor:
         return s.y
 
-    def conserved(self, s: APPGState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+    def conserved(self, s: APPGState, inbox: OwnWeights) -> dict[str, tuple[Tensor, Tensor]]:
         return {"y": (inbox.kept * s.y, s.g)}

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.asynchronous import Asynchronous, Inbox
+from digrad.algorithms.asynchronous import Asynchronous, Inbox, OwnWeights
 from digrad.algorithms.contract import Needs, Scale
 from digrad.base.checks import real
 from digrad.base.errors import lookup
@@ -89,7 +89,7 @@ class RASGP(Asynchronous[RASGPState, RASGPParcel]):
     def point(self, s: RASGPState) -> Tensor:
         return s.x / s.y
 
-    def conserved(self, s: RASGPState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+    def conserved(self, s: RASGPState, inbox: OwnWeights) -> dict[str, tuple[Tensor, Tensor]]:
         return {"phi_y": (s.y, torch.ones_like(s.y))}
 
 
@@ -149,5 +149,5 @@ class AsySPA(Asynchronous[AsySPAState, AsySPAParcel]):
     def point(self, s: AsySPAState) -> Tensor:
         return s.x / s.y
 
-    def conserved(self, s: AsySPAState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+    def conserved(self, s: AsySPAState, inbox: OwnWeights) -> dict[str, tuple[Tensor, Tensor]]:
         return {"y": (s.y, torch.ones_like(s.y))}

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, at_home, changed
+from digrad.algorithms.contract import Algorithm, Change, Drawing, Mixer, Scale, at_home, changed
 from digrad.algorithms.counting import Alone, Call, checked_state
 from digrad.algorithms.needs import check
+from digrad.base.counters import Sampler
 from digrad.base.errors import NetworkError, ParameterError
 from digrad.networks import Digraph, Network, binary_tree, build, weigh
 from digrad.theory.eigenvectors import perron
@@ -24,10 +25,14 @@ DIM = 4
 
 
 class Dense:
-    """All nodes of a network here, as dense matrices."""
+    """All nodes of a network here, as dense matrices; for step ``t``, if anything is drawn.
 
-    def __init__(self, net: Network) -> None:
-        self.n = net.n
+    ``nodes`` are the numbers by which they draw, if they are not those of their rows.
+    """
+
+    def __init__(self, net: Network, nodes: Tensor | None = None) -> None:
+        self.n, self.t = net.n, 0
+        self._nodes = torch.arange(net.n) if nodes is None else nodes
         self._R, self._C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -42,6 +47,11 @@ class Dense:
         """Every row replaced by the mean of all."""
         return rows.mean(-2, keepdim=True).expand_as(rows)
 
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Numbers in [0, 1), the same for all trials."""
+        drawn = Sampler(torch.zeros((), dtype=torch.int64), self._nodes)
+        return drawn.columns(self.t, 0, like.shape[-1], purpose).to(like).expand_as(like)
+
 
 class Watched(Alone):
     """Passes everything on to a mixer, writes it down, and may spoil what is given up."""
@@ -49,6 +59,11 @@ class Watched(Alone):
     def __init__(self, inner: Mixer, spoil: "Callable[[str, Tensor], None] | None" = None) -> None:
         super().__init__()
         self._inner, self._spoil = inner, spoil
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Leave that to the mixer."""
+        assert isinstance(self._inner, Drawing)
+        return self._inner.uniforms(like, purpose, nodes)
 
     def _mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         self.calls.append(Call(verb, rows.shape[-1], of))
@@ -96,6 +111,7 @@ class Rehearsal:
         """Yield the state before each step, and the gradients of that step."""
         mixer, s = Dense(self.net), checked_state(self.algorithm, self.algorithm.init(self.start()))
         for t in range(steps):
+            mixer.t = t
             s = self.at_home(t, s, self.lr)
             g = self.gradient(t, self.algorithm.point(s))
             yield s, g

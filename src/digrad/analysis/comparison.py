@@ -63,6 +63,28 @@ def compare(
     return rows, refused
 
 
+def each_network(
+    names: Sequence[str],
+    n: int,
+    *,
+    weights: WeightNames = None,
+    push_graph: Any = "same",
+    seed: int | None = None,
+    **files: Any,
+) -> tuple[dict[str, Network], dict[str, str]]:
+    """Make the networks that ``compare`` looks at, by what a table calls them; and why not."""
+    found, refused = dict[str, Network](), dict[str, str]()
+    for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
+        label = name if isinstance(weights, str | None) else f"{name}, {scheme}"
+        try:
+            found[label] = _network(name, n, scheme, push_graph, seed, files)
+        except (UnknownNameError, FileFormatError):
+            raise
+        except DigradError as error:
+            refused[label] = str(error).splitlines()[0]
+    return found, refused
+
+
 def _schemes(weights: WeightNames) -> list[str | None]:
     return [weights] if isinstance(weights, str | None) else list(weights)
 

@@ -58,6 +58,15 @@ class Sampler:
         """Return float64 numbers uniform on (0, 1), of 32 bits each."""
         return (self.bits(steps, count, stream).to(torch.float64) + 0.5) * 2.0**-32
 
+    def columns(self, step: int, first: int, count: int, stream: int = 0) -> Tensor:
+        """Return numbers in [0, 1) of 24 bits, shape (*trials, rows, count), exact in any float.
+
+        Those of columns ``first`` on in one step: the same however a row is cut.
+        """
+        start = (step << 34) + first
+        bits = self.bits(range(start, start + count), 1, stream)
+        return ((bits >> 8).squeeze(-1).movedim(0, -1)).to(torch.float32) * 2.0**-24
+
     def normals(self, steps: range, count: int, stream: int = 0) -> Tensor:
         """Return float64 standard normal numbers, two from each pair of uniform ones."""
         half = -(-count // 2)

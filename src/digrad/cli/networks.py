@@ -191,6 +191,17 @@ def compare(
     port_mbit: PortMbit = None,
     largest_component: LargestComponent = False,
     undirected: Undirected = False,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            help='Race methods in time on quadratics: "straggler=5.0, latency=0.2", '
+            '"capacities=true", ... or "" for the defaults.'
+        ),
+    ] = None,
+    methods: Annotated[str, typer.Option(help="That race, with commas between.")] = "",
+    target: Annotated[
+        float, typer.Option(help="The share of the first gap at which the race ends.")
+    ] = 0.01,
 ) -> None:
     """Put networks side by side, shortest transient time first.
 
@@ -212,6 +223,10 @@ def compare(
     schemes = None if weights is None else [name.strip() for name in weights.split(",")]
     one = schemes[0] if schemes and len(schemes) == 1 else schemes
     options: dict[str, Any] = {"weights": one, "push_graph": push_graph, "seed": seed}
+    if clock is not None:
+        make = {"n": nodes, **files, **options}
+        _race(names, make, clock, methods, target, model_mb, json)
+        return
     with busy(f"comparing {len(names)} networks at n = {nodes}"):
         rows, refused = run(names, nodes, setting, load=load, **files, **options)
     if figure is not None:
@@ -226,6 +241,46 @@ def compare(
     show(table(rows, refused))
     if figure is not None:
         show(f"figure: {figure}")
+
+
+def _race(
+    names: list[str],
+    make: dict[str, Any],
+    said: str,
+    methods: str,
+    target: float,
+    model_mb: float | None,
+    json: bool,
+) -> None:
+    """Race methods on networks, and print who is first."""
+    from rich.table import Table
+
+    from digrad.analysis.comparison import each_network
+    from digrad.base.checks import real
+    from digrad.base.text import number
+    from digrad.runs.race import METHODS, Course, race, read_clock
+    from digrad.runs.timing import Sizes
+
+    course = Course(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
+    times = read_clock(said)
+    nets, missing = each_network(names, **make)
+    chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
+    sizes = Sizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
+    with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
+        found, refused = race(nets, chosen, times, sizes, course)
+    refused = missing | refused
+    if json:
+        print_json({"race": [one._asdict() for one in found], "refused": refused})
+        return
+    out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
+    for head in ("network", "method", "best step", "gradients", "time", "waits longest for"):
+        out.add_column(head, justify="left" if head[0] in "nmw" else "right")
+    for one in found:
+        cells = ("-" if x is None else number(x, 4) for x in (one.step, one.gradients, one.time))
+        out.add_row(one.network, one.method, *cells, one.bottleneck)
+    show(out, width=160)
+    for name, why in refused.items():
+        show(f"{name}: {why}")
 
 
 listing = typer.Typer(no_args_is_help=True, help="Show what there is.")

@@ -51,7 +51,7 @@ def reproduce(
         str,
         typer.Argument(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), fashion-mnist, "
-            "robustness, speedup, practice, cifar, language or asynchrony.",
+            "robustness, speedup, practice, cifar, language, asynchrony or compression.",
             metavar="WHAT",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
@@ -139,6 +139,26 @@ def _robustness(order: Request) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=shown)
 
 
+def _compression(order: Request) -> None:
+    from digrad.runs.results import Results
+    from digrad.show.figures import save_figure
+    from digrad.show.tables import render
+    from digrad.studies.compression import bytes_to, compression, target_of
+    from digrad.studies.compression_figure import draw_compression
+
+    with interruptible(order.again):
+        execute(compression(order.quick), order.folder, order.device, order.resume)
+    results = Results.read(order.folder)
+    target = target_of(results)
+    show(f"bytes sent by all nodes until the gradient norm reaches {target:.3g}:")
+    show(render(bytes_to(results, target)), width=160)
+    figure = draw_compression(results, target)
+    for suffix in (".png", ".pdf"):
+        show(f"figure: {save_figure(figure, order.folder / f'compression{suffix}')}")
+    shown = [order.folder / "compression.png"]
+    write_run_page([order.folder], order.page, again=order.command, pictures=shown)
+
+
 def _cifar(order: Request) -> None:
     from digrad.studies.deep import cifar
 
@@ -180,4 +200,5 @@ FIGURES: dict[str, Callable[[Request], None]] = {
     "cifar": _cifar,
     "language": _language,
     "asynchrony": studies.asynchrony,
+    "compression": _compression,
 }

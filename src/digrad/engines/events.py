@@ -168,7 +168,7 @@ class Events:
         return Standing(*(diagonal[:, None, None] for diagonal in own))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Standing:
     """The part of an inbox that does not depend on messages, of all nodes."""
 

@@ -11,6 +11,9 @@ import numpy as np
 from torch import nn
 
 from digrad.algorithms import METHODS, Method, as_method
+from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
+from digrad.algorithms.compression.compressor import Compressor
+from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.clocks import Clock
@@ -57,6 +60,7 @@ def simulate(
     schedule: Schedule | str | Mapping[str, Any] = "constant",
     metrics: str | Sequence[str] = (),
     every: int = 0,
+    compress: Compression | Compressor | Mapping[str, Any] | str | None = None,
     device: str = "cpu",
     dtype: str = "",
     precision: str = "full",
@@ -92,6 +96,8 @@ def simulate(
         metrics: what to record; what is worth its cost by default.
         every: steps from one record to the next; a hundredth of the run by default, or more
             where measuring would take more than a fifth of it.
+        compress: how messages of all algorithms are made small, as
+            ``{"kind": "top-k", "share": 0.1}``; as they are by default.
         device: where the nodes live.
         dtype: float32 or float64; the problem's own if it is an object, else float32.
         precision: ``full``, or ``bf16``: a module's forward and backward passes in bfloat16.
@@ -117,7 +123,7 @@ def simulate(
     said |= _typed(out="" if out is None else out, progress=callable(progress) or progress)
     made, kind = _problem(problem, keys, device, _typed(precision=precision)["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
-    methods = _methods(algorithms)
+    methods = _methods(algorithms, compress)
     rates = _rates(lr, list(methods))
     plan_of, shape = _schedule(schedule)
     experiment = Experiment(
@@ -221,13 +227,13 @@ def _dtype(problem: Problem | None) -> str:
     return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
 
 
-def _methods(given: Any) -> dict[str, tuple[Method[Any], str]]:
+def _methods(given: Any, compress: Any) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
-        return {str(label): _method(one) for label, one in given.items()}
+        return {str(label): _small(*_method(one), compress) for label, one in given.items()}
     found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
-        method, name = _method(one)
+        method, name = _small(*_method(one), compress)
         label = name or repr(method)
         if label in found:
             hint = "give them labels: {label: algorithm, ...}"
@@ -244,21 +250,31 @@ def _method(one: Any) -> tuple[Method[Any], str]:
     return method, plain if plain and method == type(method)() else ""
 
 
+def _small(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], str]:
+    """Return a method with small messages, if they are wanted, and the name of what is in it."""
+    return (method if compress is None else compressed(method, compress)), name
+
+
 def _described(
     label: str, method: Method[Any], name: str, rates: tuple[float, ...]
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
-    known = name or {cls: key for key, cls in METHODS.items()}.get(type(method), "")
+    inside, table = method, dict[str, Any]()
+    if isinstance(method, Compressed):
+        table = method.compress.table()
+        inside = method.method if isinstance(method, CompressedMethod) else method
+    known = name or {cls: key for key, cls in METHODS.items()}.get(type(inside), "")
     values: dict[str, Any] = {}
-    if is_dataclass(method):
-        values = {f.name: getattr(method, f.name) for f in fields(method)}
+    if is_dataclass(inside):
+        names = [f.name for f in fields(inside) if f.name != "compress"]
+        values = {name: getattr(inside, name) for name in names}
     inner = values.pop("inner", None)
     if inner is not None:
         values["inner"] = written(inner) or inner
     plain = known and all(isinstance(value, PLAIN | dict) for value in values.values())
     if not plain:
         return AlgorithmSpec("given", label, rates, {"repr": repr(method)})
-    return AlgorithmSpec(known, label, rates, values)
+    return AlgorithmSpec(known, label, rates, values, compress=table)
 
 
 def _rates(given: Any, labels: list[str]) -> dict[str, tuple[float, ...]]:

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Verb
+from digrad.algorithms.compression.drawn import drawn
+from digrad.algorithms.contract import Change, Code, Mixer, Verb
+from digrad.base.counters import Sampler
 from digrad.engines.processes.engine import Sent
 
 
@@ -22,6 +24,10 @@ class Landing(Protocol):
     ) -> Tensor: ...
 
     def mean(self, rows: Tensor, /) -> Tensor: ...
+
+    def coded(self, code: Code) -> Mixer:
+        """Return a mixer for the rows that a code stands for."""
+        ...
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Start sending rows that the next call of the verb will be handed, unchanged."""
@@ -67,21 +73,26 @@ class Turns:
     Push-sum weights have one column and are the same in every bucket: they travel with the
     first one, and the others are handed what arrived then. Which calls those are is read off
     the first bucket, never off the numbers, so that all ranks decide alike.
+
+    Args:
+        sampler: draws for the nodes here; asked by random compressors only.
+        t: the number of the step.
     """
 
-    def __init__(self, net: Landing) -> None:
-        self.net = net
+    def __init__(self, net: Landing, sampler: Sampler, t: int) -> None:
+        self.net, self._sampler, self._t = net, sampler, t
         self.seconds = 0.0  # spent in its verbs
         self._shared: list[Tensor | None] = []  # by call: what came back, if it is for all
-        self._width = self._call = 0
+        self._width = self._call = self._first = 0
         self._places: dict[str, Tensor] = {}
 
-    def next(self, width: int, places: Mapping[str, Tensor]) -> "Turns":
-        """Begin the next bucket, of so many columns; the first has more than one if any has.
+    def next(self, columns: slice, places: Mapping[str, Tensor]) -> "Turns":
+        """Begin the bucket of these columns; the first has more than one if any has.
 
         ``places`` say, by the name of a variable, where what replaces it may be put, once.
         """
-        self._width, self._call, self._places = width, 0, dict(places)
+        self._first, self._width = columns.start, columns.stop - columns.start
+        self._call, self._places = 0, dict(places)
         return self
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -97,6 +108,19 @@ class Turns:
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
         return self._once(rows, lambda: self.net.mean(rows))
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Numbers in [0, 1) by purpose, node, step and column: see ``Drawing``."""
+        return drawn(self._sampler, self._t, self._first, like, purpose, nodes)
+
+    def coded(self, code: Code) -> "CodedTurns":
+        """Return the verbs for rows in a code."""
+        return CodedTurns(self, code)
+
+    def send(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+        """Return W X for rows in a code."""
+        net = self.net.coded(code)
+        return self._once(rows, lambda: getattr(net, verb)(rows))
 
     def _place(self, rows: Tensor, changes: Sequence[Change], of: str) -> Tensor | None:
         # Rows that are sent must stay as they are until they have left; changed rows are others.
@@ -116,6 +140,25 @@ class Turns:
         if call == len(self._shared):
             self._shared.append(mixed if rows.shape[-1] == 1 < self._width else None)
         return mixed
+
+
+class CodedTurns:
+    """The verbs of one bucket for rows in a code."""
+
+    def __init__(self, turns: Turns, code: Code) -> None:
+        self._turns, self._code = turns, code
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R X."""
+        return self._turns.send("pull", rows, self._code)
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C X."""
+        return self._turns.send("push", rows, self._code)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """(1/n) 11ᵀ X."""
+        return self._turns.mean(rows)
 
 
 def same_memory(value: Tensor | None, other: Tensor | None) -> bool:

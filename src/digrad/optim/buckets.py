@@ -122,7 +122,7 @@ def cut(
     All ranks come to the same buckets, since ``most_rows`` is the largest number of rows of
     any. The first bucket has more than one column if any has: see ``Turns``.
     """
-    if algorithm.columnwise:
+    if algorithm.columnwise or algorithm.grain:
         most = max(2, bucket_bytes // (most_rows * models.element_size()))
     elif len(layout.groups) == 1:
         most = layout.dim
@@ -133,7 +133,7 @@ def cut(
     buckets = []
     for group in range(len(layout.groups)):
         own = [(k, slot) for k, slot in enumerate(layout.slots) if slot.group == group]
-        for start, stop in pairwise(_edges([slot for _, slot in own], most)):
+        for start, stop in pairwise(_edges([slot for _, slot in own], most, algorithm.grain)):
             part = models[:, start:stop]
             slots = [(k, slot) for k, slot in own if slot.start < stop and slot.stop > start]
             columns = slice(start, stop)
@@ -142,8 +142,14 @@ def cut(
     return buckets
 
 
-def _edges(slots: Sequence[Span], most: int) -> list[int]:
-    """Return where buckets begin and end: small parameters together, large ones in even parts."""
+def _edges(slots: Sequence[Span], most: int, grain: int = 0) -> list[int]:
+    """Return where buckets begin and end: small parameters together, large ones in even parts.
+
+    With a grain, all but the last have a multiple of so many columns.
+    """
+    if grain and slots:
+        width = max(grain, most - most % grain)
+        return [*range(slots[0].start, slots[-1].stop, width), slots[-1].stop]
     edges = [slots[0].start] if slots else []
     for slot in slots:
         if slot.stop - edges[-1] <= most:

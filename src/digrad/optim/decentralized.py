@@ -16,13 +16,17 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | extra; exact-diffusion, d2, nids                   | x     | h; psi            | 2        |
 | diffusion (``cta``)                                | phi   | x                 | 2        |
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
+| cpp, rcpp, c-gt; b-cpp                             | x     | y, g, and memory  | 7; 5     |
+| lead; quantized-push-sum                           | x; x/w| d; x, and memory  | 4        |
+| choco-sgd; deepsqueeze                             | x     | memory            | 3; 2     |
 
-Momentum takes one vector more, m, none where the momenta are tracked; AdamW two. To that come
+Momentum takes one vector more, m, none where the momenta are tracked; AdamW two; ``compress`` two
+for each variable that is sent. To that come
 autograd's gradient, as with any optimizer, and during a step a few times ``bucket_bytes``.
 Parameters are views of the model's row, not copies.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import sleep
@@ -33,6 +37,9 @@ from torch import Tensor, distributed
 from torch.nn import Module
 
 from digrad.algorithms import Algorithm, as_algorithm, check
+from digrad.algorithms.compression.compressed import check_messages, compressed
+from digrad.algorithms.compression.compressor import Compressor
+from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own
@@ -100,6 +107,8 @@ class Decentralized(torch.optim.Optimizer):
         blocks: how many nodes each rank holds; as even as possible by default.
         group: the process group, the default one by default.
         message_dtype: in which rows travel, for example ``torch.bfloat16``; own rows stay exact.
+        compress: how messages are made small, as ``{"kind": "nearest", "bits": 4}``: see
+            ``Compression``; what is remembered for it is part of the state.
         bucket_bytes: how much of the models is stepped at a time; by default 2 MB on a CPU, whose
             cache then holds what a step needs besides the state, and 25 MB elsewhere.
         timeout: seconds after which a rank that does not answer is given up.
@@ -142,6 +151,7 @@ class Decentralized(torch.optim.Optimizer):
         blocks: Sequence[int] | None = None,
         group: Any = None,
         message_dtype: torch.dtype | None = None,
+        compress: Compression | Compressor | Mapping[str, Any] | str | None = None,
         bucket_bytes: int | None = None,
         timeout: float = 60.0,
         nonfinite: Literal["stop", "skip"] = "stop",
@@ -161,11 +171,14 @@ class Decentralized(torch.optim.Optimizer):
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
         self._method = with_inner(_usable(as_algorithm(algorithm)), inner, options)
+        if compress is not None:
+            self._method = compressed(self._method, compress)
         self.layout = lay_out(params)
         refuse_wrapped(self.layout, group)
         self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
         self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
+        check_messages(self._method, self.network, self.layout.dim, message_dtype)
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)

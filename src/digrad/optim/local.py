@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Verb
+from digrad.algorithms.contract import Change, Code, Verb
 from digrad.engines.processes.engine import Sent
 from digrad.engines.simulator import Simulator
 from digrad.networks.network import Network
@@ -43,9 +43,19 @@ class LocalEngine:
         """Every row replaced by the mean of all."""
         return self._simulator.mean(rows)
 
-    def _count(self, links: int, rows: Tensor) -> None:
+    def coded(self, code: Code) -> "Counted":
+        """Return a mixer for the rows that a code stands for: their bytes are counted."""
+        return Counted(self, code)
+
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+        """Return W X; all rows are here, so nothing is encoded."""
+        self._count(self._links[verb == "push"], rows, code.row_bytes(rows))
+        mixed: Tensor = getattr(self._simulator, verb)(rows)
+        return mixed
+
+    def _count(self, links: int, rows: Tensor, size: int | None = None) -> None:
         self.sent.messages += links
-        self.sent.bytes += links * rows.shape[-1] * rows.element_size()
+        self.sent.bytes += links * (size or rows.shape[-1] * rows.element_size())
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Do nothing: all rows are here."""
@@ -66,6 +76,25 @@ class LocalEngine:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class Counted:
+    """The verbs for rows in a code."""
+
+    def __init__(self, engine: LocalEngine, code: Code) -> None:
+        self._engine, self._code = engine, code
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R X."""
+        return self._engine.mix_coded("pull", rows, self._code)
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C X."""
+        return self._engine.mix_coded("push", rows, self._code)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """(1/n) 11ᵀ X."""
+        return self._engine.mean(rows)
 
 
 def _placed(rows: Tensor, out: Tensor | None) -> Tensor:

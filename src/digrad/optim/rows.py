@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
+from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
@@ -14,6 +15,8 @@ from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
+
+SEED = 0  # of what random compressors draw: a run has one
 
 
 class Rows:
@@ -46,6 +49,7 @@ class Rows:
 
     def _settle(self, network: Network, engine: Link) -> None:
         self.engine, self.n, vectors = engine, network.n, perron(network)
+        self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
         self.answer_weights = _weights(self.algorithm.root_weighted, vectors.pi_R)
         self.tracker_weights = _weights(Needs.PUSH in self.algorithm.needs, vectors.pi_C)
 
@@ -78,11 +82,11 @@ class Rows:
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(settings, scale, skip)
-        turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
+        turns, overwrites = Turns(self.engine.at(t), self._sampler, t), self.algorithm.overwrites
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            mixer = turns.next(bucket.width, bucket.places(overwrites))
+            mixer = turns.next(bucket.columns, bucket.places(overwrites))
             bucket.step(algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))

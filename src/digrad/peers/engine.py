@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Verb, changed
+from digrad.algorithms.contract import Change, Code, Mixer, Verb, changed
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Sent
 from digrad.engines.processes.exchange import Exchange, Mixing
@@ -88,6 +88,12 @@ class Peers:
     ) -> Tensor:
         """C(X + Σ αD); into ``out`` as in ``pull``."""
         return self._mix("push", rows, changes, out)
+
+    def coded(self, code: Code) -> Mixer:
+        """Refuse: random codes are drawn by a node's number, which an epoch changes."""
+        what = "messages between peers cannot be compressed"
+        hint = "leave compress out, or round messages: message_dtype=torch.bfloat16"
+        raise ParameterError(message(what, hint=hint))
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Send rows now; the next call of the verb with this very tensor ends it."""

@@ -1,14 +1,12 @@
 """Any torch module, loss and data as a problem: gradients of all nodes in one call."""
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
@@ -23,16 +21,12 @@ from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
-from digrad.problems.tracing import traced
-from digrad.problems.ways import faster, on_streams
+from digrad.problems.passes import Batched, Passes
+from digrad.problems.ways import Pair, faster
 
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
-
-Pair = tuple[Tensor, Tensor]
-# From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
-Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
 
 CALLS = 45  # of kernels in a forward pass with its loss, about
 
@@ -122,9 +116,10 @@ class ModuleProblem:
         inputs = self._ready(self._training.inputs[some])
         own = deepcopy(module).to(device=device, dtype=dtype)
         self._rows = FlatModule.of(own, inputs)
-        if self._half:
-            _widen_norms(self._rows.training)
         self.dim = self._rows.dim
+        self._passes = Passes(
+            self._rows, self._loss, self._ready, augment, self.batch, dtype if self._half else None
+        )
         classes = not self._training.targets.is_floating_point()
         each = self._rows.kept(inputs)  # numbers of a forward pass
         points, at_once = 1, evaluation.AT_ONCE
@@ -203,12 +198,13 @@ class ModuleProblem:
 
     def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
         if self._rows.apart:
-            return self._at_once(self._one_by_one, x, sample, buffers)
+            return self._at_once(self._passes.one_by_one, x, sample, buffers)
         if self._chosen(x, sample, buffers) == "apart":
-            return self._at_once(self._on_streams, x, sample, buffers)
+            return self._at_once(self._passes.on_streams, x, sample, buffers)
         if not compiled:
-            return self._by_groups(self._gradients, x, sample, buffers)
-        return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample, buffers)
+            return self._by_groups(self._passes.gradients, x, sample, buffers)
+        fast = self._passes.compiled if x.is_cuda else self._passes.traced
+        return self._by_groups(fast, x, sample, buffers)
 
     def common(self, buffers: Tensor) -> Tensor:
         """Return the buffers of all nodes' data taken together."""
@@ -300,39 +296,6 @@ class ModuleProblem:
         made = parts[0] if len(parts) == 1 else [torch.cat(p) for p in zip(*parts, strict=True)]
         return made[0].view(x.shape), made[1].view(buffers.shape)
 
-    def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
-        """Return the sum of all rows' losses: its gradient is each row's own."""
-        losses, buffers = vmap(self._row_loss)(rows, self._ready(inputs), *columns)
-        return losses.sum(), buffers
-
-    def _gradients(self, *columns: Tensor) -> Pair:
-        return _differentiated(self._total, *columns)
-
-    def _one_by_one(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
-        found = [
-            _differentiated(self._alone, *row)
-            for row in zip(rows, self._ready(inputs), *columns, strict=True)
-        ]
-        gradients, buffers = zip(*found, strict=True)
-        return torch.stack(gradients), torch.stack(buffers)
-
-    def _alone(self, *row: Tensor) -> Pair:
-        return self._row_loss(*row, module=self._rows.alone)
-
-    def _on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
-        return on_streams(
-            partial(_differentiated, self._alone), rows, self._ready(inputs), *columns
-        )
-
-    @cached_property
-    def _traced(self) -> Batched:
-        return traced(self._gradients)
-
-    @cached_property
-    def _compiled(self) -> Batched:
-        total: Batched = torch.compile(self._total, fullgraph=True, dynamic=False)
-        return partial(_differentiated, total)
-
     def _chosen(self, x: Tensor, sample: Tensor, buffers: Tensor) -> str:
         """Say how a GPU is to compute the nodes: as was asked for, or measured and remembered."""
         if not x.is_cuda or self._way != "auto":
@@ -343,8 +306,8 @@ class ModuleProblem:
             self._ways[rows] = faster(
                 kind,
                 {
-                    "together": lambda: self._by_groups(self._gradients, x, sample, buffers),
-                    "apart": lambda: self._at_once(self._on_streams, x, sample, buffers),
+                    "together": lambda: self._by_groups(self._passes.gradients, x, sample, buffers),
+                    "apart": lambda: self._at_once(self._passes.on_streams, x, sample, buffers),
                 },
             )
         return self._ways[rows]
@@ -352,51 +315,6 @@ class ModuleProblem:
     @cached_property
     def _ways(self) -> dict[int, str]:
         return {}  # by how many rows there are
-
-    def _row_loss(
-        self,
-        row: Tensor,
-        inputs: Tensor,
-        targets: Tensor,
-        words: Tensor,
-        buffers: Tensor,
-        *,
-        module: nn.Module | None = None,
-    ) -> Pair:
-        if self._augment is not None:
-            used = self._augment.words * self.batch
-            inputs = self._augment(inputs, words[:used].view(self.batch, -1))
-            words = words[used:]
-        named = self._rows.named(row, words) | self._rows.named_buffers(buffers)
-        with self._passes(row):
-            outputs = functional_call(module or self._rows.training, named, (inputs,))
-        loss = self._loss(outputs.to(self._dtype) if self._half else outputs, targets)
-        return loss, self._rows.packed_buffers(named, buffers)
-
-    def _passes(self, row: Tensor) -> AbstractContextManager[object]:
-        if not self._half:
-            return nullcontext()
-        # Without its cache, which recordings and vmap would be led astray by.
-        return torch.autocast(row.device.type, torch.bfloat16, cache_enabled=False)
-
-
-def _widen_norms(module: nn.Module) -> None:
-    """Give batch norm its inputs in the type of its means: for many rows it takes no other."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._NormBase):
-            layer.register_forward_pre_hook(_widened)
-
-
-def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    like = next((b for b in layer.buffers() if b.is_floating_point()), None)
-    return args if like is None else (args[0].to(like.dtype), *args[1:])
-
-
-@torch.enable_grad()
-def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
-    points = rows.detach().requires_grad_()
-    loss, buffers = total(points, *columns)
-    return torch.autograd.grad(loss, points)[0], buffers
 
 
 def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:

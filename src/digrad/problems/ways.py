@@ -91,7 +91,7 @@ def _seconds(way: Callable[[], Any]) -> float:
                 way()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=aside):
+        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
             way()
     except RuntimeError:  # no memory for it, or a layer that talks to the host
         torch.cuda.synchronize()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from digrad.algorithms import ALGORITHMS, Algorithm
+from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.trials import apart, suitable
@@ -24,6 +24,7 @@ from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
 from digrad.problems import PROBLEMS, Logistic, Problem, Quadratic
 from digrad.problems import conformance as of_problems
+from digrad.runs import unwaiting_checks
 from digrad.runs.recursion import Engine, Recursion, Trials
 from digrad.theory.eigenvectors import perron
 
@@ -51,6 +52,11 @@ def check_target(target: str) -> Iterator[Verdict]:
             check_processes(algorithm, target)
 
         checks = of_algorithms.CHECKS | {"processes": on_processes}
+    elif isinstance(subject, Asynchronous):
+        checks = dict(unwaiting_checks.CHECKS)
+    elif isinstance(subject, Method):
+        what = f"{target} is a method of meetings, which have no checks"
+        raise ParameterError(message(what, hint="simulate it: dg.simulate(problem, net, it)"))
     with torch.no_grad():
         yield from verdicts(checks, subject)
 
@@ -59,16 +65,16 @@ def make(target: str) -> Any:
     """Return the algorithm or the problem that a text names, with its default parameters."""
     if is_own(target):
         return _made(load_object(target), target)
-    return _made(lookup({**ALGORITHMS, **PROBLEMS}, target, "algorithm or problem"), target)
+    return _made(lookup({**METHODS, **PROBLEMS}, target, "algorithm or problem"), target)
 
 
 def _made(found: Any, target: str) -> Any:
-    if isinstance(found, Algorithm | Problem) and not isinstance(found, type):
+    if isinstance(found, Method | Problem) and not isinstance(found, type):
         return found
-    if isinstance(found, type) and issubclass(found, Algorithm):
+    if isinstance(found, type) and issubclass(found, Method):
         return _called(found, target)
     made = _called(found, target) if callable(found) else found
-    if isinstance(made, Algorithm | Problem):
+    if isinstance(made, Method | Problem):
         return made
     if hasattr(found, "step"):
         hint = "derive it from Algorithm: class Name(Algorithm[State])"

@@ -73,6 +73,7 @@ class AlgorithmSpec:
     step_sizes: tuple[float, ...] = ()  # instead of the experiment's
     params: dict[str, Any] = field(default_factory=dict)
     estimator: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: samples
+    compress: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: as it is
 
     @property
     def label(self) -> str:
@@ -233,8 +234,9 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     if plain["precision"] == "full":  # as experiments were written before there was a choice
         del plain["precision"]
     for algorithm in plain["algorithms"]:
-        if not algorithm["estimator"]:  # as experiments were written before there were any
-            del algorithm["estimator"]
+        for key in ("estimator", "compress"):  # as experiments were written before there were any
+            if not algorithm[key]:
+                del algorithm[key]
     return plain
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
-from digrad.algorithms.counting import costs
+from digrad.algorithms.counting import costs, link_bytes
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
 from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
@@ -70,17 +70,14 @@ class Gauge:
         counts = MessageCounts()  # of what waits for nobody: ``sent`` says it
         traffic = costs(algorithm).traffic if isinstance(algorithm, Algorithm) else counts
         messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
-        scalars = traffic.pull_scalars * pulls + traffic.push_scalars * pushes
-        size = start.element_size()
-        rounded = message_dtype is not None and problem.dim > 1
-        each = message_dtype.itemsize if rounded and message_dtype else size
+        by_pull, by_push = _link_bytes(algorithm, problem.dim, start.element_size(), message_dtype)
         return cls(
             algorithm,
             problem,
             root if algorithm.root_weighted else uniform,
             torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
             messages,
-            messages * problem.dim * each + scalars * size,
+            by_pull * pulls + by_push * pushes,
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
             frozenset(
                 metrics or (problem.measures if isinstance(problem, MeasuresItself) else VALUES)
@@ -153,3 +150,16 @@ class Gauge:
     def finite(self, moment: Moment) -> Tensor:
         """Say which trials still consist of finite numbers."""
         return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)
+
+
+def _link_bytes(
+    algorithm: Method[Any], dim: int, size: int, message_dtype: torch.dtype | None
+) -> tuple[int, int]:
+    """Return the bytes of a step over a link to pull and one to push by; vectors may be rounded."""
+    if not isinstance(algorithm, Algorithm):
+        return 0, 0
+    pull, push = link_bytes(algorithm, dim, size)
+    if message_dtype is None or dim == 1:
+        return pull, push
+    saved, sent = dim * (size - message_dtype.itemsize), costs(algorithm).traffic
+    return pull - sent.pull_vectors * saved, push - sent.push_vectors * saved

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from digrad import __version__
 from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
+from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.base.digests import arrays_digest, text_digest
@@ -125,14 +126,14 @@ def plan(
         **{f"code {own.reference}": own.digest for own in code},
         **({"clock": times.digest()} if times else {}),
     }
-    size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
         method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
-            on_clock = _timing(method, net, times, size)
+            check_messages(method, net, problem.dim, message_dtype)
+            on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
@@ -278,11 +279,14 @@ def clock_of(experiment: Experiment) -> Clock | None:
         raise ExperimentError(f"clock: {error}") from error
 
 
-def _sizes(problem: Problem, message_dtype: torch.dtype | None) -> Sizes:
+def _sizes(method: Method[Any], problem: Problem, message_dtype: torch.dtype | None) -> Sizes:
     size = problem.start().element_size()
     rounded = message_dtype is not None and problem.dim > 1
     each = message_dtype.itemsize if rounded and message_dtype else size
-    return Sizes(problem.dim * each, size)
+    bits = 8 * problem.dim * each
+    if isinstance(method, Algorithm):
+        bits = method.row_bits(problem.dim, 8 * each)
+    return Sizes(-(-bits // 8), size)
 
 
 def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes) -> Timing | None:
@@ -295,12 +299,17 @@ def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes)
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     """Make one method of an experiment; a class of the user's own is loaded."""
     make = _named(METHODS, spec.algorithm, "algorithm", experiment)
-    method = _made(make, spec.params, f"algorithms.{spec.label}")
+    method: Any = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
         raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
+    if spec.compress:
+        try:
+            method = compressed(method, spec.compress)
+        except DigradError as error:
+            raise ExperimentError(f"algorithms.{spec.label}.compress: {error}") from error
     if not spec.estimator:
-        return method
+        return cast(Method[Any], method)
     if not isinstance(method, Algorithm):
         what = f"{spec.label} waits for nobody, and estimators go with methods that have steps"
         raise ExperimentError(message(what, hint="leave the estimator out"))

@@ -78,6 +78,8 @@ def telling(
         progress: who is told as well.
     """
     meter, last = Meter(experiment), monotonic()
+    with suppress(OSError):
+        (folder / NAME).unlink()  # of a run that was killed
 
     def tell(job: Any, t: int) -> None:
         nonlocal last

@@ -24,6 +24,7 @@ from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
 from digrad.runs.recursion import Moment, Recursion
 from digrad.runs.scalars import Scalars
+from digrad.runs.wall import WallClock
 
 T = TypeVar("T")
 
@@ -98,13 +99,17 @@ class Distributed:
         together: Coordinator,
         engines: Mapping[str, Processes],
         scalars: Scalars | None = None,
+        wall: WallClock | None = None,
     ) -> None:
         self.writes = together.first
         self._together, self._engines, self._scalars = together, engines, scalars
+        self._wall = wall
 
     def recursion(self, job: Job) -> Recursion:
         """Return the job on its processes; steps that wait for others cannot be fused."""
         engine = self._engines[job.network]
+        if self._wall is not None:
+            self._wall.begin()
         assert isinstance(job.method, Algorithm)  # ``train`` refuses others
         return Recursion(job.method, engine, job.problem, job.scaled, job.schedule)
 
@@ -139,6 +144,8 @@ class Distributed:
 
     def whole(self, work: Loop, own: Moment) -> Moment:
         """Collect the rows of all ranks."""
+        if self._wall is not None:
+            self._wall.arrived()
         if self._scalars is not None:
             self._scalars.arrived(work.engine)
         whole = _each(own, _processes(work).gather)
@@ -151,7 +158,9 @@ class Distributed:
         return _processes(work).gather(votes).bool().flatten(1).all(dim=1)
 
     def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
-        """Write scalars, if that is wanted."""
+        """Write how long it took, and scalars, if that is wanted."""
+        if self._wall is not None:
+            self._wall.note(job.labels[0][:2], t)
         if self._scalars is not None:
             self._scalars.write(job.labels, work.engine, t, numbers)
 

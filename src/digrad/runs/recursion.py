@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from digrad.algorithms.compression.compressed import draws
+from digrad.algorithms.compression.drawn import Drawn
 from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.states import joined, without
@@ -131,7 +133,7 @@ class Recursion:
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for part in self._blocks(steps):
-                take, net = self._take(part), self.engine.at(part.start)
+                take, net = self._take(part), self._mixer(part.start)
                 near, far = part.start - steps.start, part.stop - steps.start
                 state = take(net, state, samples[near:far], lrs[near:far])
         if any(state is recording.state for recording in self._recordings.values()):
@@ -148,7 +150,7 @@ class Recursion:
             for k, t in enumerate(steps):
                 take = self._estimated(t) if self._estimates else self._block
                 state = self._own(state)
-                state = take(self.engine.at(t), state, samples[k : k + 1], lrs[k : k + 1])
+                state = take(self._mixer(t), state, samples[k : k + 1], lrs[k : k + 1])
                 yield Moment(t + 1, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
@@ -175,11 +177,16 @@ class Recursion:
         while t < steps.stop:
             block = range(t, t + MOST_UNROLLED)
             whole = t % MOST_UNROLLED == 0 and block.stop <= steps.stop
-            alone = self.pace.steps == "single" or self._estimates
+            alone = self.pace.steps == "single" or self._estimates or self._draws
             several = not alone and whole and t > 0
             fits = several and self._mix_alike(block)
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
+
+    def _mixer(self, t: int) -> Mixer:
+        """Return the mixer of step t; where the step draws, one that knows its number."""
+        net = self.engine.at(t)
+        return Drawn(net, self._every_trial, t) if self._draws else net
 
     def _mix_alike(self, steps: range) -> bool:
         net = self.engine.at(steps.start)
@@ -224,6 +231,15 @@ class Recursion:
     @cached_property
     def _estimates(self) -> bool:
         return isinstance(self.algorithm, Estimated)
+
+    @cached_property
+    def _draws(self) -> bool:
+        return draws(self.algorithm)
+
+    @cached_property
+    def _every_trial(self) -> Sampler:
+        nodes = self.engine.nodes
+        return Sampler(torch.tensor(self.trials.seeds, device=nodes.device), nodes)
 
     def _own(self, state: Any) -> Any:
         """Return the state with memory that steps may overwrite, if an estimator has any."""
@@ -281,7 +297,7 @@ class Recursion:
         """Return what takes these steps together."""
         if self._estimates:
             return self._estimated(part.start)
-        if self.pace.steps == "recorded" and part.start > 0:
+        if self.pace.steps == "recorded" and part.start > 0 and not self._draws:
             kind = len(part), self.engine.at(part.start)
             return self._recordings.setdefault(kind, _Recording(self._block))
         return self._block if len(part) == 1 else self._fused
@@ -389,8 +405,8 @@ class _Recording:
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         # On the same stream: libraries have their scratch memory by stream, and recordings that
-        # are replayed side by side must not share it.
-        with torch.cuda.graph(self._graph, stream=aside):
+        # are replayed side by side must not share it. What other threads do meanwhile is theirs.
+        with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
             after = self._block(net, self.state, *self._inputs)
             for own, new in zip(self.state, after, strict=True):
                 if own is not None:

@@ -27,6 +27,7 @@ from digrad.runs.planning import Job, Plan, plan, resolved
 from digrad.runs.progress import telling
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
+from digrad.runs.wall import WallClock
 
 
 def train(
@@ -80,7 +81,8 @@ def train(
         together.told(lambda: until_the_end.enter_context(locked(folder.path)))
         together.told(lambda: _begin(folder, work, short))
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
-        execution = Distributed(together, engines, scalars)
+        wall = WallClock(folder.path) if together.first else None
+        execution = Distributed(together, engines, scalars, wall)
         tell = progress or _silent
         if together.first:
             tell = until_the_end.enter_context(telling(folder.path, stored, tell))

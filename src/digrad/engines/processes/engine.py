@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.distributed import Store
 
 import digrad
-from digrad.algorithms.contract import Change, Verb, changed
+from digrad.algorithms.contract import Change, Code, Verb, changed
 from digrad.base.errors import ParameterError, message
+from digrad.engines.processes.coded import CodedExchange
 from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.discovery import connect_near, wanted
 from digrad.engines.processes.exchange import Exchange, Mixing, in_one_chunk
@@ -159,6 +160,21 @@ class Processes:
         """C(X + Σ αD); into ``out`` as in ``pull``."""
         return self._mix("push", rows, changes, out)
 
+    def coded(self, code: Code) -> "Coded":
+        """Return a mixer for the rows that a code stands for: their bytes travel instead."""
+        return Coded(self, code)
+
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+        """Return W X, X being the rows that a code stands for on each rank."""
+        self._check(rows)
+        mixing, start = self._mixing[verb], perf_counter()
+        self._count(mixing, rows, code.row_bytes(rows))
+        tag, naming = self._number(verb)
+        exchange = CodedExchange(mixing, self._transport, rows, code, tag, naming)
+        mixed = exchange.finish(self._results.take(rows))
+        self.seconds += perf_counter() - start
+        return mixed
+
     def _room(self, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
         near = self._near if self._direct and in_one_chunk(like) else None
@@ -204,7 +220,7 @@ class Processes:
         mixing = self._mixing[verb]
         # Every model is divided by its push-sum weight, which is only one number: not rounded.
         dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
-        self._count(mixing, rows, dtype)
+        self._count(mixing, rows, rows.shape[-1] * dtype.itemsize)
         tag, naming = self._number(verb)
         return Exchange(mixing, self._transport, rows, dtype, tag, naming, early=early)
 
@@ -219,8 +235,9 @@ class Processes:
                 )
             )
 
-    def _count(self, mixing: Mixing, rows: Tensor, dtype: torch.dtype) -> None:
-        trials, size = prod(rows.shape[:-2]), rows.shape[-1] * dtype.itemsize
+    def _count(self, mixing: Mixing, rows: Tensor, size: int) -> None:
+        """Count rows of so many bytes each."""
+        trials = prod(rows.shape[:-2])
         links, crossings = mixing.route.links * trials, mixing.route.crossings * trials
         self.sent.messages += links
         self.sent.bytes += links * size
@@ -291,6 +308,25 @@ class Processes:
             with suppress(StoreError):  # then nobody is left to hear it
                 self.fail(f"{type(error).__name__}: {error}")
         self.close()
+
+
+class Coded:
+    """An engine's verbs for rows in a code."""
+
+    def __init__(self, engine: Processes, code: Code) -> None:
+        self._engine, self._code = engine, code
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R X."""
+        return self._engine.mix_coded("pull", rows, self._code)
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C X."""
+        return self._engine.mix_coded("push", rows, self._code)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """(1/n) 11ᵀ X, as it is."""
+        return self._engine.mean(rows)
 
 
 def _checked(group: Any) -> Any:

@@ -107,7 +107,8 @@ def _places(packet: Packet, route: Route, device: torch.device) -> slice | Tenso
     return torch.from_numpy(packet.rows).to(device)
 
 
-def _rows(part: Tensor, places: slice | Tensor | None) -> Tensor:
+def rows_at(part: Tensor, places: slice | Tensor | None) -> Tensor:
+    """Return some of the rows; all, if no places are given."""
     if places is None:
         return part
     return part[..., places, :] if isinstance(places, slice) else part.index_select(-2, places)
@@ -161,7 +162,7 @@ class Exchange:
             return
         part, mixing = self._columns(self.rows, self._started), self._mixing
         self._started += self._step
-        outgoing = [(peers, _rows(part, places)) for peers, places in mixing.packets]
+        outgoing = [(peers, rows_at(part, places)) for peers, places in mixing.packets]
         width = part.shape[-1]
         incoming = [(peer, (*self._lead, count, width)) for peer, count in mixing.expected]
         batch = Batch(outgoing, incoming, self._dtype, self._tag, self._early)

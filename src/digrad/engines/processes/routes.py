@@ -27,6 +27,7 @@ class Arrival:
 
     peer: int
     weights: csr_array  # (own nodes, rows that arrive)
+    nodes: Integers  # whose rows these are
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def route(W: csr_array, bounds: Integers, rank: int) -> Route:
     for peer in range(world):
         wanted = nodes[pairs == peer * world + rank]
         if len(wanted):
-            arrivals.append(Arrival(peer, csr_array(block[:, wanted])))
+            arrivals.append(Arrival(peer, csr_array(block[:, wanted]), wanted))
     packets = _packets({peer: nodes[pairs == rank * world + peer] - low for peer in range(world)})
     own_links = (senders >= low) & (senders < high) & (senders != receivers)
     return Route(

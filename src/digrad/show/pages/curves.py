@@ -8,12 +8,12 @@ import numpy as np
 
 from digrad.runs.columns import GROWING
 from digrad.runs.results import Curve, Floats, Integers, Key, Results
-from digrad.show.figures.curves import FEW
+from digrad.show.figures.curves import ALONG, FEW
 
 POINTS = 1_000  # of a curve: a screen has no more columns
 ALL_POINTS = 60_000  # of all curves together: about 2 MB of digits
 BEYOND = 0.3  # of the range: how far a diverging curve is followed out of it
-COSTS = {"messages": "messages sent", "bytes": "bytes sent"}
+COSTS = {name: text for name, text in ALONG.items() if name != "step"}
 LABELS = {
     "gradient_norm": "gradient norm ‖∇f(x̂)‖",
     "loss": "loss f(x̂)",
@@ -53,7 +53,7 @@ def plot_data(trace: Results, best: Collection[Key] = ()) -> dict[str, Any]:
             metric: _metric(metric, [_thin(c, most) for c in curves.values()], names, views, places)
             for metric, curves in every.items()
         },
-        "along": {"step": "step", **{name: COSTS[name] for name in places.costs}},
+        "along": {"step": ALONG["step"], **{name: COSTS[name] for name in places.costs}},
         "x": places.kept,
     }
 

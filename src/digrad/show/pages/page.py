@@ -14,7 +14,7 @@ from typing import Any
 
 from digrad.base.atomic import write_whole
 
-SCRIPTS = ("chart.js", "tables.js", "live.js", "page.js")  # the last one begins
+SCRIPTS = ("chart.js", "marks.js", "tables.js", "live.js", "page.js")  # the last one begins
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,246 @@
+"""Any method with small messages: the method as it is, over a mixer that compresses."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.compression.mixer import Compressing, Line
+from digrad.algorithms.compression.options import Compression
+from digrad.algorithms.contract import (
+    Algorithm,
+    Method,
+    Mixer,
+    Needs,
+    Scale,
+    StepsAtHome,
+    at_home,
+)
+from digrad.algorithms.counting import Alone
+from digrad.algorithms.estimators import Estimated, With
+from digrad.algorithms.states import joined, without
+from digrad.base.errors import ParameterError, message
+
+PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
+_SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
+
+
+class Compressed(Algorithm[Any]):
+    """A method whose messages are compressed; its state is the method's, then the memory."""
+
+    more_needs: ClassVar[Needs] = Needs(0)  # beside the method's
+
+    method: Algorithm[Any]
+    compress: Compression
+
+    def init(self, x: Tensor) -> Any:
+        self.compress.check(x.shape[-1])
+        s: Any = self.method.init(x)
+        kind: Any = type(s)
+        made = joined(kind, self._names)(*s)
+        return made._replace(**{name: self._first(s, name, x) for name in self._names})
+
+    def _first(self, s: Any, name: str, x: Tensor) -> Tensor | None:
+        """Return what is remembered before the first step."""
+        of, _, what = name.rpartition("_")
+        if what == "scale":
+            return torch.ones_like(x[..., :1])
+        begun = getattr(s, of, None) if self.compress.start == "common" else None
+        if what == "error" or begun is None:
+            return torch.zeros_like(x)
+        if what == "sent":
+            return begun  # type: ignore[no-any-return]
+        return begun if self._lines[of].verb == "pull" else None
+
+    @property
+    def _lines(self) -> dict[str, Line]:
+        return lines_of(self.method, self.compress)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        if self.compress.is_plain:
+            return ()
+        decay = self.compress.decay
+        return tuple(name for line in self._lines.values() for name in line.kept(decay))
+
+    def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
+        own = self._own(s)
+        kept = dict(zip(self._names, s[len(own) :], strict=True))
+        mixer = Compressing(net, self.compress, self._lines, kept, g.shape[-1])
+        after = self.method.step(own, g, mixer, lr)
+        return type(s)(*after, *mixer.memory.values())
+
+    def _own(self, s: Any) -> Any:
+        """Return the state of the method alone."""
+        return without(s) if self._names else s
+
+    def point(self, s: Any) -> Tensor:
+        return self.method.point(self._own(s))
+
+    def answer(self, s: Any) -> Tensor:
+        return self.method.answer(self._own(s))
+
+    def tracker(self, s: Any) -> Tensor | None:
+        return self.method.tracker(self._own(s))
+
+    def row_bits(self, dim: int, each: int) -> int:
+        return self.compress.compressor.row_bits(dim, each)
+
+    @property
+    def samples(self) -> int:
+        return self.method.samples
+
+    @property
+    def speed(self) -> float:
+        return self.method.speed
+
+    @property
+    def linear(self) -> bool:
+        return self.method.linear
+
+    @property
+    def traceable(self) -> bool:
+        return self.method.traceable
+
+    def _say(self) -> None:
+        """Say of itself what the method says, as far as compression leaves it so."""
+        said = {name: getattr(self.method, name) for name in _SAID}
+        said["needs"] |= self.more_needs
+        compressor, decays = self.compress.compressor, self.compress.decay < 1
+        settles = compressor.class_of(2).kind != "absolute" or decays
+        said["exact"] = self.method.exact and settles and self.compress.scheme != "feedback"
+        said["columnwise"] = self.method.columnwise and compressor.per_number
+        said["grain"] = compressor.block if self.method.columnwise else 0
+        # Numerators are rounded, their push-sum weights are not: X/w wavers around what it was.
+        said["steady"] = self.compress.is_plain or Needs.PULL in self.method.needs
+        for name, value in said.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, repr=False)
+class CompressedMethod(Compressed):
+    """Any method over any compression; ``compressed`` makes them."""
+
+    method: Algorithm[Any]
+    compress: Compression
+
+    def __post_init__(self) -> None:
+        self._lines  # noqa: B018  # refuses methods that cannot be compressed
+        self._say()
+
+    def __repr__(self) -> str:
+        """Name the method and the compression."""
+        return f"Compressed({self.method!r}, {self.compress!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class CompressedRounds(CompressedMethod):
+    """The same of methods that take steps at home."""
+
+    @property
+    def local_steps(self) -> int:
+        """How many gradients come before the one that ends the round."""
+        return self._local.local_steps
+
+    @property
+    def _local(self) -> StepsAtHome[Any]:
+        assert isinstance(self.method, StepsAtHome)
+        return self.method
+
+    def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
+        """Take a step at home; the memory stays as it is."""
+        own = self._own(s)
+        return type(s)(*self._local.local(own, g, lr), *s[len(own) :])
+
+
+def compressed(method: Method[Any], given: Any) -> Algorithm[Any]:
+    """Return a method with small messages.
+
+    Args:
+        method: any but those that need a server; one that is compressed already gets another
+            compression, where the table does not say otherwise its own.
+        given: a ``Compression``, a compressor, the name of one, or a table of its parameters.
+
+    >>> from digrad.algorithms import PushPull
+    >>> compressed(PushPull(), {"kind": "top-k", "share": 0.1}).row_bits(1024, 32)
+    4284
+    """
+    if not isinstance(method, Algorithm):
+        what = f"{type(method).__name__} waits for nobody, but a memory wants messages in order"
+        raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
+    if isinstance(method, Estimated):
+        return With(compressed(method.method, given), method.estimator)
+    if isinstance(method, Compressed):
+        return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
+    kind = CompressedRounds if isinstance(method, StepsAtHome) else CompressedMethod
+    return kind(method, Compression.of(given))
+
+
+def draws(method: Algorithm[Any]) -> bool:
+    """Whether its steps draw, so that the mixer of each has to know which one it is for."""
+    inside = method.method if isinstance(method, Estimated) else method
+    return isinstance(inside, Compressed) and inside.compress.compressor.random
+
+
+def check_fixed(network: object) -> None:
+    """Refuse a network that changes: what a node has heard so far is W H for one W only.
+
+    ``network`` is asked for its ``period``, which a network that stays as it is has none of.
+    """
+    period = getattr(network, "period", 1)
+    if period != 1:
+        what = f"messages cannot be compressed on a network that changes (period {period}): a "
+        what += "memory adds up what came over the same links with the same weights"
+        raise ParameterError(message(what, hint="drop compress, or take one of its networks"))
+
+
+def check_messages(
+    method: Method[Any], network: object, dim: int, message_dtype: object = None
+) -> None:
+    """Refuse what small messages cannot do, before the first step."""
+    if isinstance(method, Estimated):
+        method = method.method
+    if not isinstance(method, Compressed):
+        return
+    check_fixed(network)
+    method.compress.check(dim)
+    if message_dtype is not None:
+        what = f"messages that are compressed cannot be rounded to {message_dtype} as well"
+        raise ParameterError(message(what, hint='drop one of them; compress has the kind "bf16"'))
+
+
+def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Line]:
+    """Return what a method mixes, by name, found by trying it.
+
+    Raises:
+        ParameterError: it cannot be compressed, and why.
+    """
+    calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
+    who, lines = type(method).__name__, dict[str, Line]()
+    for k, (verb, of) in enumerate(calls):
+        if verb == "mean":
+            what = f"{who} averages over a server, and uses no links whose messages could shrink"
+            raise ParameterError(message(what, hint="take another method, or drop compress"))
+        if not of:
+            what = f"{who} mixes what replaces no variable, of which no memory can be kept"
+            hint = "use push-diging instead of mg-push-diging; own methods name it: of=..."
+            raise ParameterError(message(what, hint=hint))
+        lines[of] = Line(of, verb, compression.scheme_of(verb), PURPOSE + k)
+    return lines
+
+
+@torch.no_grad()
+def _tried(method: Algorithm[Any]) -> tuple[tuple[Any, str], ...]:
+    x, mixer = torch.zeros(1, 2), Alone()
+    state = method.init(x)
+    for _ in range(3):
+        state = at_home(method, state, lambda k, _: x, 0.0)
+        state = method.step(state, x, mixer, 0.0)
+    calls = ((call.verb, call.of) for call in mixer.calls if call.width > 1)
+    return tuple(dict.fromkeys(calls))
+
+
+_calls = lru_cache(maxsize=256)(_tried)

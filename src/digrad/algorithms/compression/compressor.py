@@ -1,0 +1,120 @@
+"""Compressors: what a row becomes on its way, in how few bits, and how far off it may be.
+
+A compressor Q works on blocks of a row's numbers, each by itself; a ``block`` of 0 is the whole
+row. It belongs to a class, in which B is the number of numbers in a block:
+
+- ``contraction`` δ: E‖Q(v) - v‖² ≤ (1 - δ)‖v‖²;
+- ``unbiased`` ω: E Q(v) = v and E‖Q(v) - v‖² ≤ ω‖v‖²;
+- ``absolute`` σ: E‖Q(v) - v‖² ≤ σ² in each block, whatever the size of v.
+
+What is not a multiple of a block ends in a shorter one, which zeros fill up. Zeros stay zeros.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.base.errors import ParameterError, message
+
+Kind = Literal["contraction", "unbiased", "absolute"]
+Parts = tuple[Tensor, ...]  # what a row is compressed to, before it is put into bytes
+
+
+class Class(NamedTuple):
+    """How far off a compressor may be."""
+
+    kind: Kind
+    constant: float  # δ, ω or σ
+
+    @property
+    def delta(self) -> float:
+        """δ of the contraction that it is, or that it is once divided by 1 + ω."""
+        if self.kind == "unbiased":
+            return 1 / (1 + self.constant)
+        return self.constant if self.kind == "contraction" else 1.0
+
+
+class Compressor(ABC):
+    """Makes a row short; all of them are frozen dataclasses with plain parameters."""
+
+    kind: ClassVar[str]  # what files call it
+    random: ClassVar[bool] = False  # whether it takes a uniform number u for each number
+    draws_places: ClassVar[bool] = False  # whether these say which numbers are sent
+    per_number: ClassVar[bool] = False  # whether it looks at one number at a time
+    block: int = 0
+
+    @abstractmethod
+    def class_of(self, dim: int) -> Class:
+        """To which class it belongs, for rows of so many numbers."""
+
+    @abstractmethod
+    def row_bits(self, dim: int, each: int = 32) -> int:
+        """How many bits a row takes on a link; ``each`` is what one of its numbers takes."""
+
+    @abstractmethod
+    def parts(self, v: Tensor, u: Tensor | None = None) -> Parts:
+        """Compress rows (..., dim)."""
+
+    @abstractmethod
+    def dense(self, parts: Parts, like: Tensor, u: Tensor | None = None) -> Tensor:
+        """Return Q(v), of the shape and type of ``like``."""
+
+    @abstractmethod
+    def encode(self, parts: Parts, dim: int) -> Tensor:
+        """Put parts into bytes, (..., ⌈bits / 8⌉)."""
+
+    @abstractmethod
+    def decode(self, content: Tensor, like: Tensor) -> Parts:
+        """Get parts out of bytes, of rows of the shape and type of ``like``."""
+
+    def __call__(self, v: Tensor, u: Tensor | None = None) -> Tensor:
+        """Q(v)."""
+        return self.dense(self.parts(v, u), v, u)
+
+    @abstractmethod
+    def mixing(self, dim: int) -> float:
+        """Return a ζ that suits it: stable when rings and denser graphs of 8 nodes average."""
+
+    def size(self, dim: int) -> int:
+        """How many numbers a block has."""
+        return min(self.block, dim) if self.block else max(1, dim)
+
+    def blocks(self, dim: int) -> int:
+        """How many blocks a row has."""
+        return -(-dim // self.size(dim))
+
+    def table(self) -> dict[str, object]:
+        """Return its name and parameters, as a file holds them."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {"kind": self.kind, **values}
+
+    def _cut(self, v: Tensor) -> Tensor:
+        """Return rows as (..., blocks, numbers of a block), filled up with zeros."""
+        dim, size = v.shape[-1], self.size(v.shape[-1])
+        missing = -dim % size
+        if missing:
+            v = torch.nn.functional.pad(v, (0, missing))
+        return v.reshape(*v.shape[:-1], -1, size)
+
+    def _check_block(self) -> None:
+        at_least("block", self.block, 0, "0 takes whole rows")
+
+
+def at_least(name: str, value: float, least: float, hint: str) -> None:
+    """Refuse a parameter that is too small."""
+    if not value >= least:
+        raise ParameterError(message(f"{name} must be at least {least}, got {value}", hint=hint))
+
+
+def as_bytes(numbers: Tensor) -> Tensor:
+    """Return the bytes of floating numbers along the last axis."""
+    return numbers.contiguous().view(torch.uint8)
+
+
+def from_bytes(content: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return numbers from their bytes along the last axis."""
+    # A copy begins where numbers of that size may, and its rows follow each other.
+    return content.clone(memory_format=torch.contiguous_format).view(dtype)

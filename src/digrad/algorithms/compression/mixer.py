@@ -1,0 +1,152 @@
+"""Any method with small messages: a mixer that compresses what is sent, and remembers.
+
+With W = R or C, zeta in (0, 1] and a in (0, 1], a verb on rows V becomes, by scheme,
+
+- ``difference``: q = Q(V - H) is sent; V̂ = H + q; V⁺ = V - ζ(V̂ - WV̂); H⁺ = H + aq, and with it
+  WH, which a node adds up as it receives: it keeps two vectors, whatever its neighbours are.
+- ``feedback``: c = Q(V + E) is sent; E⁺ = V + E - c; V⁺ = V + ζ(Wc - c);
+- ``direct``: c = Q(V) is sent; V⁺ = V + ζ(Wc - c), without a memory.
+
+Whatever Q is, 1ᵀW = 1ᵀ gives 1ᵀV⁺ = 1ᵀV, and πᵀW = πᵀ gives πᵀV⁺ = πᵀV: what a method conserves,
+it conserves with small messages too. Single numbers (push-sum weights) are mixed by
+I + ζ(W - I) and not compressed. The memory is part of the state.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.compression.compressor import Compressor
+from digrad.algorithms.compression.options import SCHEMES, Compression, Scheme
+from digrad.algorithms.contract import Change, Coding, Drawing, Mix, Mixer, Verb, changed
+from digrad.base.errors import ParameterError, message
+
+
+class Line(NamedTuple):
+    """A variable that a method mixes."""
+
+    of: str
+    verb: Verb
+    scheme: Scheme
+    purpose: int  # of its random numbers
+
+    def kept(self, decay: float) -> tuple[str, ...]:
+        """Return the names of what is remembered of it."""
+        scale = ("scale",) if decay < 1 else ()
+        return tuple(f"{self.of}_{name}" for name in (*SCHEMES[self.scheme], *scale))
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows in a compressor's code: see ``Code``."""
+
+    compressor: Compressor
+    parts: tuple[Tensor, ...]
+    dim: int
+    draw: Callable[[Tensor, Tensor], Tensor]  # for rows like these, of these nodes
+    scale: Tensor | None
+
+    def row_bytes(self, like: Tensor) -> int:
+        return -(-self.compressor.row_bits(like.shape[-1], 8 * like.element_size()) // 8)
+
+    def bytes(self) -> Tensor:
+        return self.compressor.encode(self.parts, self.dim)
+
+    def rows(self, content: Tensor, like: Tensor, nodes: Tensor) -> Tensor:
+        u = self.draw(like, nodes) if self.compressor.draws_places else None
+        rows = self.compressor.dense(self.compressor.decode(content, like), like, u)
+        # All nodes have come to the same scale.
+        return rows if self.scale is None else rows * self.scale[..., :1, :]
+
+
+class Compressing:
+    """A mixer for one step of a method whose messages are compressed.
+
+    Reads what is remembered, and collects what is to be: ``memory``.
+
+    Args:
+        dim: numbers of a whole row.
+    """
+
+    def __init__(
+        self,
+        net: Mixer,
+        compression: Compression,
+        lines: Mapping[str, Line],
+        memory: Mapping[str, Tensor | None],
+        dim: int,
+    ) -> None:
+        self._net, self._compression, self._lines = net, compression, lines
+        self.memory = dict(memory)
+        self._zeta, self._gain = compression.zeta(dim), compression.gain(dim)
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """R(X + Σ αD), compressed."""
+        return self._mix("pull", rows, changes, of)
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        """C(X + Σ αD), compressed."""
+        return self._mix("push", rows, changes, of)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """(1/n) 11ᵀ X; ``lines_of`` has refused methods that use it."""
+        return self._net.mean(rows)
+
+    def _mix(self, verb: Verb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        mix: Mix = getattr(self._net, verb)
+        if self._compression.is_plain or of not in self._lines:  # a number for each node
+            if self._zeta == 1:
+                return mix(rows, *changes, of=of)
+            rows = changed(rows, changes)
+            return torch.lerp(rows, mix(rows), self._zeta)
+        line, rows = self._lines[of], changed(rows, changes)
+        if line.scheme == "difference":
+            return self._difference(line, rows)
+        error = self.memory[f"{of}_error"] if line.scheme == "feedback" else None
+        wanted = rows if error is None else rows + error
+        c, mixed = self._sent(line, wanted)
+        if error is not None:
+            self.memory[f"{of}_error"] = wanted - c
+        return torch.add(rows, mixed - c, alpha=self._zeta)
+
+    def _difference(self, line: Line, rows: Tensor) -> Tensor:
+        at_sent, at_heard = f"{line.of}_sent", f"{line.of}_heard"
+        sent, heard = self.memory[at_sent], self.memory[at_heard]
+        assert sent is not None
+        if heard is None:  # all nodes start from the same row: what they hear is a multiple of it
+            heard = sent * getattr(self._net, line.verb)(torch.ones_like(sent[..., :1]))
+        q, mixed = self._sent(line, rows - sent)
+        self.memory[at_sent] = torch.add(sent, q, alpha=self._gain)
+        self.memory[at_heard] = torch.add(heard, mixed, alpha=self._gain)
+        apart = sent.sub(heard).add_(q).sub_(mixed)  # V̂ - WV̂
+        return torch.add(rows, apart, alpha=-self._zeta)
+
+    def _sent(self, line: Line, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Send Q(V); return it and WQ(V)."""
+        compressor, at_scale = self._compression.compressor, f"{line.of}_scale"
+        scale = self.memory.get(at_scale)
+        if scale is not None:
+            rows = rows / scale
+            self.memory[at_scale] = scale * self._compression.decay
+        u = self._drawn(line, rows) if compressor.random else None
+        parts = compressor.parts(rows, u)
+        q = compressor.dense(parts, rows, u)
+        if scale is not None:
+            q = q * scale
+        net = self._net
+        if isinstance(net, Coding):
+            draw = partial(self._drawn, line)
+            net = net.coded(Encoded(compressor, parts, rows.shape[-1], draw, scale))
+        return q, getattr(net, line.verb)(q)
+
+    def _drawn(self, line: Line, like: Tensor, nodes: Tensor | None = None) -> Tensor:
+        if not isinstance(self._net, Drawing):
+            what = f"{self._compression.compressor!r} draws random numbers, but "
+            what += f"{type(self._net).__name__} does not know which step it is for"
+            hint = "take steps through digrad, or give the mixer a method uniforms"
+            raise ParameterError(message(what, hint=hint))
+        return self._net.uniforms(like, line.purpose, nodes)

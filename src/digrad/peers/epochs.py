@@ -134,7 +134,8 @@ class Council:
         self.stopped = ""
         self._since: float | None = None  # when the epoch was found to be over
         self._tokens: dict[str, str] = {}  # of the members' processes
-        self._began, self._cut = now, set(self.epoch.cut)
+        self._began = self._now = now
+        self._cut = set(self.epoch.cut)
 
     @property
     def over(self) -> bool:
@@ -194,6 +195,7 @@ class Council:
 
     def tick(self, now: float) -> None:
         """Decide whether the epoch is over, and what comes after it."""
+        self._now = now
         if self.stopped:
             return
         if self._since is None and self._reason(now):
@@ -222,6 +224,8 @@ class Council:
     def _joining(self, name: str) -> bool:
         known = self.seen.get(name)
         if known is None or known.gone is not None or known.done or known.leaving:
+            return False
+        if self._lost(name, self._now):  # its last word may have been that it is ready
             return False
         return known.ready and (known.epoch == NONE or known.epoch == self.epoch.number)
 

@@ -13,6 +13,7 @@ from digrad.cli.completion import fitting
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
+from digrad.cli.selecting import read
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _logistic(order: Request) -> None:
 
     with interruptible(order.again):
         execute(logistic(order.quick), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     plot([order.folder])
     write_run_page([order.folder], order.page, again=order.command)
 
@@ -105,7 +106,7 @@ def _mnist(order: Request) -> None:
 
     with interruptible(order.again):
         execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     for metric in ("loss", "test_accuracy"):
         plot([order.folder], metric=metric)
     write_run_page([order.folder], order.page, again=order.command)

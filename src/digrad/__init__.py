@@ -15,9 +15,10 @@ from digrad.base.threads import sleep_soon
 
 if TYPE_CHECKING:
     from digrad import algorithms, networks, problems, theory
-    from digrad.algorithms import Algorithm
+    from digrad.algorithms import Algorithm, Asynchronous
     from digrad.analysis import Analysis
     from digrad.base.errors import DigradError
+    from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.designs import design
     from digrad.front.joining import join
@@ -33,6 +34,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Algorithm",
     "Analysis",
+    "Asynchronous",
     "Bracket",
     "Decentralized",
     "DigradError",
@@ -45,6 +47,7 @@ __all__ = [
     "Setting",
     "algorithms",
     "analyze",
+    "clock",
     "compare",
     "design",
     "join",
@@ -63,6 +66,7 @@ __all__ = [
 _HOMES = {
     "Algorithm": "algorithms",
     "Analysis": "analysis",
+    "Asynchronous": "algorithms",
     "Bracket": "theory",
     "Decentralized": "optim",
     "Digraph": "networks",
@@ -74,6 +78,7 @@ _HOMES = {
     "Run": "front.run",
     "Setting": "theory",
     "analyze": "front.networks",
+    "clock": "clocks",
     "compare": "front.networks",
     "design": "designs",
     "join": "front.joining",

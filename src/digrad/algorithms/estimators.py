@@ -6,9 +6,7 @@ the optimum, and an exact method is exact with noise. The memory is part of the 
 """
 
 from abc import abstractmethod
-from collections import namedtuple
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -17,6 +15,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
+from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
 
 # By name in ``Estimator.names``; none before the first step.
@@ -180,59 +179,43 @@ class Estimated(Algorithm[Any]):
 
         The tensors of the old memory may be overwritten: see ``own``.
         """
-        memory = s[len(_own(s)) :]
+        memory = s[len(without(s)) :]
         g, memory = self.estimator(memory, t, self.point(s), samples)
-        return g, type(s)(*_own(s), *memory)
+        return g, type(s)(*without(s), *memory)
 
     def own(self, s: Any) -> Any:
         """Return the state with a memory that may be overwritten."""
-        memory = s[len(_own(s)) :]
-        return type(s)(*_own(s), *(None if v is None else v.clone() for v in memory))
+        memory = s[len(without(s)) :]
+        return type(s)(*without(s), *(None if v is None else v.clone() for v in memory))
 
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
         kind: Any = type(s)
-        return _joined(kind, self.estimator.names)(*s)
+        return joined(kind, self.estimator.names)(*s)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        own = _own(s)
+        own = without(s)
         return type(s)(*self.method.step(own, g, net, lr), *s[len(own) :])
 
     def early(self, s: Any) -> tuple[tuple[Verb, Tensor], ...]:
-        return self.method.early(_own(s)) if isinstance(self.method, Early) else ()
+        return self.method.early(without(s)) if isinstance(self.method, Early) else ()
 
     def point(self, s: Any) -> Tensor:
-        return self.method.point(_own(s))
+        return self.method.point(without(s))
 
     def answer(self, s: Any) -> Tensor:
-        return self.method.answer(_own(s))
+        return self.method.answer(without(s))
 
     def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(_own(s))
+        return self.method.tracker(without(s))
 
     @property
     def speed(self) -> float:
         return self.method.speed
 
-
-@lru_cache(maxsize=64)
-def _joined(kind: Any, names: tuple[str, ...]) -> Any:
-    """Return a type of states with the variables of one, and those of a memory."""
-    every = (*kind._fields, *names)
-    make: Any = namedtuple
-    made = make(f"{kind.__name__}With{names[0].title()}", every, defaults=[None] * len(every))
-    made.kind = kind
-    made.__reduce__ = lambda s: (_rebuilt, (kind, names, tuple(s)))  # no module has its name
-    return made
-
-
-def _rebuilt(kind: Any, names: tuple[str, ...], values: tuple[Tensor | None, ...]) -> Any:
-    return _joined(kind, names)(*values)
-
-
-def _own(s: Any) -> Any:
-    """Return the state of the method alone."""
-    return type(s).kind(*s[: len(type(s).kind._fields)])
+    @property
+    def linear(self) -> bool:
+        return self.method.linear
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from digrad.base.errors import ParameterError, message
 from digrad.networks import Network
@@ -127,6 +126,8 @@ def _going_on(R: csr_array, C: csr_array) -> Nodes:
 
 def _around(R: csr_array, C: csr_array, root: int) -> Nodes:
     """Return the nodes that a root reaches by pull links and that reach it by push links."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     part, inside = np.arange(R.shape[0]), root
     while True:
         down, up = csr_array(R[part][:, part].T), csr_array(C[part][:, part])

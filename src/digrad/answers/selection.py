@@ -86,7 +86,8 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
         run, network, algorithm = (names[f][getattr(trial.key, f)] for f in NAMED)
         return trial._replace(key=Key(run, network, algorithm, trial.key.step_size))
 
-    return replace(results, trials=tuple(map(renamed, results.trials)))
+    planned = {names["run"].get(run, run): steps for run, steps in results.planned.items()}
+    return replace(results, trials=tuple(map(renamed, results.trials)), planned=planned)
 
 
 def _rename(names: dict[str, dict[str, str]], text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli import completion
 from digrad.cli.links import (
     BandwidthAttr,
@@ -106,6 +107,7 @@ def analyze(
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
+    import_sparse()
     from digrad.analysis import analyze as run
     from digrad.analysis import losses as losing
     from digrad.networks import build
@@ -194,6 +196,7 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
+    import_sparse()
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
     from digrad.networks import TOPOLOGIES
@@ -248,7 +251,7 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS, costs
+    from digrad.algorithms import ALGORITHMS, UNWAITING, costs
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
@@ -264,6 +267,11 @@ def list_algorithms() -> None:
             _traffic(counted.traffic),
             Text((make.__doc__ or "").splitlines()[0]),
         )
+    for name, kind in UNWAITING.items():
+        flags = ", ".join(str(f.name).lower().replace("_", " ") for f in kind.needs)
+        words = Text((kind.__doc__ or "").splitlines()[0])
+        exact = "yes" if kind.exact else "no"
+        rows.add_row(Text(name, style="bold"), flags, exact, "", "waits for nobody", words)
     show(rows, width=220)
 
 

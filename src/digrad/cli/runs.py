@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli.output import check_figure, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
@@ -19,6 +20,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupte
 Workers = Annotated[
     int | None,
     typer.Option(help="Processes that share the work [default: as many as pay].", min=1),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask scheduler whose workers do it: tcp://HOST:8786."),
 ]
 Checkpoint = Annotated[
     float, typer.Option("--checkpoint", help="Seconds from one checkpoint to the next.", min=0)
@@ -70,6 +75,7 @@ def run(
         bool, typer.Option("--force", help="Put a run that is in the folder aside.")
     ] = False,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint: Checkpoint = 5.0,
     trust: Trust = False,
 ) -> None:
@@ -80,6 +86,7 @@ def run(
 
     Example: digrad run experiment.toml --out runs/first --set steps=100
     """
+    import_sparse()
     from digrad.runs.experiment import load_experiment
 
     _check_one_of(resume=resume, force=force, extend=bool(more))
@@ -93,8 +100,9 @@ def run(
         _put_aside(folder)
     again = ["digrad", "run", file, *(w for e in edits or () for w in ("--set", e))]
     again = [*again, "--out", folder, "--resume", *["--trust"] * bool(experiment.own_names)]
+    again += ["--cluster", cluster] if cluster else []
     with interruptible(join(map(str, again))):
-        options = {"workers": workers, "checkpoint_seconds": checkpoint}
+        options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
     results = read([folder])
     summary(results)
@@ -135,7 +143,7 @@ def plot(
     ] = None,
     metric: Metric = "",
     best: Best = "",
-    x: Annotated[str, typer.Option(help="step, messages or bytes.")] = "step",
+    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
     where: Where = None,
     only: Only = None,
     label: Label = None,
@@ -149,11 +157,17 @@ def plot(
     width: Annotated[str, typer.Option(help="Of the figure, as in 3.4in, 8.6cm, 245pt.")] = "",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,
     title: Annotated[str, typer.Option(help="A title above the panels.")] = "",
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Who computes and who waits, of a run with a clock.")
+    ] = False,
 ) -> None:
     """Draw curves: mean and band over seeds, one panel per network.
 
     Example: digrad plot runs/first --best loss --width 3.4in --out loss.pdf
     """
+    if timeline:
+        _plot_timeline(folders, out, title)
+        return
     from digrad.answers.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
@@ -168,6 +182,20 @@ def plot(
     figure = draw_curves(only_best(results, best) if best else results, metric, **look)
     show(f"figure: {save_figure(figure, target)}")
     _warn_unfinished(folders)
+
+
+def _plot_timeline(folders: list[Path], out: Path | None, title: str) -> None:
+    from digrad.runs.timeline import timelines
+    from digrad.show.figures import save_figure
+    from digrad.show.figures.timeline import draw_timeline
+
+    target = out or folders[0] / "timeline.png"
+    check_figure(target)
+    found = [one for folder in folders for one in timelines(folder)]
+    if not found:
+        what = "all methods of the run are classes of your own, which plot does not load"
+        raise ParameterError(message(what, hint="run it with a method of digrad's as well"))
+    show(f"figure: {save_figure(draw_timeline(found, title), target)}")
 
 
 def table(

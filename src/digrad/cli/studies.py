@@ -72,6 +72,61 @@ def practice(order: "Request") -> None:
     write_study_page(order.page, parts, title="Theory and practice", again=order.command)
 
 
+TIMES = {
+    "clock": "clock",
+    "network": "network",
+    "algorithm": "method",
+    "step": "best step",
+    "time": "time to target",
+    "loss": "loss at its end",
+}
+
+
+def asynchrony(order: "Request") -> None:
+    """Ask in time whether it pays to wait for nobody."""
+    from os import environ
+
+    problems = ["logistic"]
+    if order.data_dir or environ.get("DIGRAD_DATA"):
+        problems.append("mnist")
+    else:
+        show("mnist is left out: --data-dir names the folder with its files")
+    parts: dict[str, list[Any]] = {}
+    for problem in problems:
+        rows, key = _in_time(problem, order)
+        parts[f"{problem}: time to a common loss"] = [rows, key]
+    write_study_page(order.page, parts, title="Asynchrony", again=order.command)
+
+
+def _in_time(problem: str, order: "Request") -> tuple[Any, str]:
+    from digrad.cli.runs import execute
+    from digrad.show.figures import draw_curves, save_figure
+    from digrad.studies import asynchrony as study
+    from digrad.studies.results import study_table, write_study
+
+    folders: dict[str, list[Any]] = {}
+    with interruptible(order.again):
+        for part in study.parts(order.quick, order.data_dir, problem):
+            folder = order.folder / part.experiment.name
+            begun = (folder / "experiment.toml").exists()
+            execute(part.experiment, folder, order.device, order.resume and begun)
+            folders.setdefault(part.clock, []).append(folder)
+    rows: list[Any] = []
+    for clock, some in folders.items():
+        results = study.together(clock, some)
+        rows += study.times_to(results, study.common_target(results))
+        figure = draw_curves(results, "loss", x="time", title=f"{problem}: {clock}")
+        words = "-".join(clock.replace(",", "").replace("%", "").split())
+        show(f"figure: {save_figure(figure, order.folder / f'{problem}-{words}.png')}")
+    key = (
+        "each method at its own best step; the target: 95 % of the way of the best one on its clock"
+    )
+    show(study_table(rows, TIMES), width=160)
+    show(f"\n{key}")
+    show(f"table: {write_study(rows, order.folder / f'{problem}-times.csv')}")
+    return study_table(rows, TIMES), key
+
+
 def _save(figure: Any, order: "Request") -> None:
     from digrad.show.figures import save_figure
 

@@ -1,7 +1,7 @@
 """The own nodes' rows of a recursion, and one step of all of them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +11,9 @@ from digrad.engines.processes.faults import PeerError
 from digrad.networks.network import Network
 from digrad.optim.bucket_mixer import Landing, Link, Turns
 from digrad.optim.buckets import Bucket, cut
+from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
 from digrad.theory.eigenvectors import perron
-
-
-class GroupOptions(NamedTuple):
-    """What a parameter group asks for in one step."""
-
-    lr: float
-    weight_decay: float
 
 
 class Rows:
@@ -71,26 +65,23 @@ class Rows:
         if isinstance(self.algorithm, StepsAtHome):
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
-                return self._at_home(self.algorithm, settings, scale, skip)
+                return self._at_home(settings, scale, skip)
         turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
         for bucket in self.buckets:
-            lr, decay = settings[bucket.group]
+            algorithm, lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
             mixer = turns.next(bucket.width, bucket.places(overwrites))
-            bucket.step(self.algorithm, g, mixer, lr)
+            bucket.step(algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
         return turns.seconds
 
     def _at_home(
-        self,
-        algorithm: StepsAtHome[Any],
-        settings: Sequence[GroupOptions],
-        scale: float,
-        skip: Sequence[int],
+        self, settings: Sequence[GroupOptions], scale: float, skip: Sequence[int]
     ) -> float:
         for bucket in self.buckets:
-            lr, decay = settings[bucket.group]
+            algorithm, lr, decay = settings[bucket.group]
+            assert isinstance(algorithm, StepsAtHome)
             g = self._gradients(bucket, scale, decay, skip)
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from digrad.base.counters import Sampler
 
+Rows = slice | Tensor  # some of the nodes: in a row, or by their numbers
+
 
 @runtime_checkable
 class Problem(Protocol):
@@ -30,10 +32,12 @@ class Problem(Protocol):
         """
         ...
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """The stochastic gradient of fᵢ at row i, for the nodes in ``rows``.
 
-        ``sample`` is one step's entry of what ``sample()`` returned.
+        ``sample`` is one step's entry of what ``sample()`` returned. Take the nodes' own data
+        with ``data[rows]``, which works for a slice and, as asynchronous methods need, for the
+        numbers of nodes.
         """
         ...
 
@@ -56,10 +60,33 @@ class Identified(Protocol):
 
 
 @runtime_checkable
+class Buffered(Protocol):
+    """A problem whose nodes each keep numbers that no algorithm moves: batch norm's means."""
+
+    def buffers(self) -> Tensor:
+        """What all nodes begin with, of shape (numbers,); empty where there are none."""
+        ...
+
+    def gradient_and_buffers(
+        self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What ``gradient`` returns, and the buffers, (..., rows, numbers), after it."""
+        ...
+
+    def common(self, buffers: Tensor) -> Tensor:
+        """The buffers of one model for all nodes: (..., nodes, numbers) to (..., numbers)."""
+        ...
+
+    def judged_with(self, buffers: Tensor, own: Tensor) -> "Problem":
+        """The same problem, judging answers with such buffers, and nodes with their own."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A problem that compiles its own gradient, being too large to be fused with the steps."""
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """What ``gradient`` returns, but for rounding."""
         ...
 

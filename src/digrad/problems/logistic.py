@@ -11,7 +11,7 @@ from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, shown
-from digrad.problems.base import Effort
+from digrad.problems.base import Effort, Rows
 from digrad.problems.checks import check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
@@ -117,7 +117,7 @@ class Logistic:
         drawn = sampler.indices(steps, self.sizes[rows], self.batch)
         return drawn + self._first[rows].unsqueeze(-1)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the mean of σ(zᵀx) z over the samples, plus 2ρ x/(1 + x²)²."""
         if self.batch == 1:
             z = functional.embedding(sample[..., 0], self._z)
@@ -186,7 +186,7 @@ class Logistic:
         few = max(1, CHUNK // len(self._z))
         return (some @ self._z.T for some in torch.split(points, few))
 
-    def _all_samples(self, x: Tensor, rows: slice) -> Tensor:
+    def _all_samples(self, x: Tensor, rows: Rows) -> Tensor:
         z = self._blocks[rows]
         c = torch.einsum("njp,...np->...nj", z, x).sigmoid_() * self._shares[rows]
         return torch.einsum("...nj,njp->...np", c, z)

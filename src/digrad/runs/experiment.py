@@ -79,6 +79,12 @@ class AlgorithmSpec:
         """What figures call it."""
         return self.name or self.algorithm
 
+    @property
+    def inner_kind(self) -> str:
+        """The name of its inner optimizer; empty without one."""
+        inner = self.params.get("inner", "")
+        return str(inner.get("kind", "") if isinstance(inner, Mapping) else inner or "")
+
 
 @dataclass(frozen=True)
 class KindSpec:
@@ -105,11 +111,13 @@ class Experiment:
     metrics_every: int = 0  # steps between records; 0: a hundredth of the run, or as they cost
     dtype: str = "float32"
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
     # How many step sizes and seeds it had each time before it was extended: what was added runs
     # in tensors of its own, as sums in a tensor of another size round differently.
     grown_from: tuple[tuple[int, ...], ...] = ()
+    clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -140,6 +148,7 @@ class Experiment:
             if not fine:
                 raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
         _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("precision", self.precision, ("full", "bf16"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
@@ -168,6 +177,7 @@ class Experiment:
     def own_names(self) -> tuple[str, ...]:
         """The classes and functions of the user's own that it names, each once."""
         names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [a.inner_kind for a in self.algorithms]
         names += [network.topology for network in self.networks]
         return tuple(dict.fromkeys(name for name in names if is_own(name)))
 
@@ -206,6 +216,8 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    if table.get("clock") == {}:  # a clock with its defaults, not none at all
+        table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = _read(Experiment, table, "")
     return made
 
@@ -216,6 +228,10 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     del plain["folders"]
     if not plain["grown_from"]:  # as experiments were written before they could grow
         del plain["grown_from"]
+    if not plain["clock"]:  # as experiments were written before there was one
+        del plain["clock"]
+    if plain["precision"] == "full":  # as experiments were written before there was a choice
+        del plain["precision"]
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:  # as experiments were written before there were any
             del algorithm["estimator"]

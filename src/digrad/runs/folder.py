@@ -37,7 +37,7 @@ from digrad.base.files import plain_bytes
 from digrad.base.own_code import OwnCode
 from digrad.networks import Network
 from digrad.networks.files import load, save
-from digrad.runs.columns import COLUMNS
+from digrad.runs.columns import COLUMNS, TIMED
 from digrad.runs.experiment import Experiment, load_experiment, to_table
 from digrad.runs.lock import locked
 
@@ -66,6 +66,7 @@ class JobFile:
     answers: NDArray[Any] | None  # (trials, dim), once it is done
     made_by: Mapping[str, str]  # checksums of all that it depends on
     each: int = 1  # gradients from one exchange to the next, of a method that takes steps at home
+    axes: Records | None = None  # (rows, columns of TIMED), on a clock
 
 
 class Store(Protocol):
@@ -228,7 +229,9 @@ class RunFolder:
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         at_home = any(job.each > 1 for job in jobs)  # where a step is not one gradient
-        writer.writerow([*COLUMNS, "gradients"] if at_home else COLUMNS)
+        timed = any(job.axes is not None for job in jobs)
+        head = [*COLUMNS, *(["gradients"] if at_home else []), *(TIMED if timed else [])]
+        writer.writerow(head)
         for job in jobs:
             for trial, label in enumerate(job.labels):
                 end = int(job.diverged_at[trial])
@@ -237,7 +240,9 @@ class RunFolder:
                         break
                     numbers = (_cell(x) for x in job.records[k, trial].tolist())
                     row = [*label, step, *numbers, "" if end < 0 else end]
-                    writer.writerow([*row, step * job.each] if at_home else row)
+                    row += [step * job.each] if at_home else []
+                    row += [_cell(x) for x in job.axes[k].tolist()] if job.axes is not None else []
+                    writer.writerow(row + [""] * (len(head) - len(row)))
         write_whole(self.path / "metrics.csv", out.getvalue().encode())
 
     def _job_path(self, k: int) -> Path:
@@ -249,6 +254,8 @@ def _packed(job: JobFile) -> bytes:
     arrays = {f"state_{name}": array for name, array in job.state.items()}
     if job.answers is not None:
         arrays["answers"] = job.answers
+    if job.axes is not None:
+        arrays["axes"] = job.axes
     np.savez(
         out,
         labels=json.dumps(job.labels),
@@ -273,7 +280,8 @@ def _unpacked(path: Path) -> JobFile:
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
         each = int(data["each"]) if "each" in data else 1  # older runs lack it
-        return JobFile(*head, data["diverged_at"], state, answers, made_by, each)
+        tail = answers, made_by, each, data.get("axes")
+        return JobFile(*head, data["diverged_at"], state, *tail)
 
 
 def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, str]) -> None:

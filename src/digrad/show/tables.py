@@ -16,8 +16,14 @@ from digrad.runs.results import Curve, Key, Results
 from digrad.show.layout import Columns, Fitted, write_csv
 
 WORDS = ("run", "network", "algorithm", "behind", "verdict", "note")
-FIRST = (*Key._fields, "seeds", "diverged")  # repeated where a table is cut for its width
-HEADS = {"step_size": "γ", "by_mean": "steps (mean curve)", "by_median": "steps (median seed)"}
+FIRST = (*Key._fields, "seeds", "diverged", "unfinished")  # repeated where a table is cut
+HEADS = {
+    "step_size": "γ",
+    "unfinished": "so far",
+    "by_mean": "steps (mean curve)",
+    "by_median": "steps (median seed)",
+    "time": "time (mean curve)",
+}
 STEPS = ("by_mean", "by_median")
 
 
@@ -68,15 +74,27 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     ``by_mean`` is when the mean over all seeds does, ``by_median`` the median over the seeds
     of when each of them does, ``reached`` how many do; None: never. To reach is to be at or below
     the target, for the accuracy at or above. A mean over all seeds ends where one of them diverges.
+    With a clock, ``time`` is when the mean does.
     """
     lookup(dict.fromkeys(METRICS), metric, "metric")
     if not isfinite(target):
         what = f"the target of {metric} must be a number, got {target}"
         raise ParameterError(message(what, hint="pass the value to be reached, as in 0.01"))
     curves, sign = trace.curves(metric), -1 if metric in GROWING else 1
-    return [
-        {**row, **_reached(curves.get(key), sign, target)} for key, row in _heads(trace).items()
-    ]
+    rows: list[Row] = []
+    times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}
+    for key, row in _heads(trace).items():
+        found = _reached(curves.get(key), sign, target)
+        when = {"time": _when(times.get(key), found["by_mean"])} if times else {}
+        rows.append({**row, **found, **when})
+    return rows
+
+
+def _when(times: Curve | None, step: Cell) -> float | None:
+    """Return the time of a step, the same for all seeds."""
+    if times is None or not isinstance(step, int | float):
+        return None
+    return float(np.nanmean(times.values[:, times.steps == step]))
 
 
 def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
@@ -84,10 +102,15 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     ends: dict[Key, list[bool]] = {}
     for trial in trace.trials:
         ends.setdefault(trial.key, []).append(trial.diverged_at is not None)
-    return {
+    heads: dict[Key, dict[str, Cell]] = {
         key: {**key._asdict(), "seeds": len(fell), "diverged": sum(fell)}
         for key, fell in ends.items()
     }
+    if late := trace.unfinished:
+        for key, row in heads.items():
+            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
+            row["unfinished"] = there
+    return heads
 
 
 def _final(curve: Curve | None) -> Spread | None:
@@ -146,7 +169,7 @@ def _text(row: Row, name: str) -> str:
     cell = row[name]
     if cell is None:
         lost = row["diverged"] == row["seeds"]
-        return "never" if name in STEPS else "diverged" if lost else "-"
+        return "never" if name in (*STEPS, "time") else "diverged" if lost else "-"
     return str(cell) if isinstance(cell, str | Spread) else number(cell)
 
 

@@ -33,7 +33,13 @@ LABELS = {
     "worst_accuracy": "test accuracy of the worst node",
     "mean_accuracy": "mean test accuracy of the nodes",
 }
-ALONG = {"step": "step", "messages": "messages sent", "bytes": "bytes sent"}
+ALONG = {
+    "step": "step",
+    "time": "time on the clock",
+    "rounds": "gradients per node",
+    "messages": "messages sent",
+    "bytes": "bytes sent",
+}
 
 
 class Line(NamedTuple):
@@ -58,7 +64,7 @@ def draw_curves(
     title: str = "",
     width: float | None = None,
 ) -> Figure:
-    """Plot a metric along ``x``, which is the step, the messages or the bytes sent.
+    """Plot a metric along ``x``: the step, the messages or bytes sent, or the time on a clock.
 
     A line is the mean over the seeds, with a colour and marker per algorithm and a dash per
     step size. Where there are more than six step sizes, or more than twelve lines in a panel,

@@ -130,3 +130,10 @@ def test_lists_show_what_must_be_given_without_a_default():
     assert [row.split()[:3] for row in rows if "cosine" in row] == [
         ["cosine", "total", "floor=0.0"]
     ]
+
+
+def test_every_schedule_of_a_file_is_listed_with_its_keys():
+    rows = {row.split()[0]: row for row in digrad_says("list", "schedules").stdout.splitlines()}
+    assert "then=constant" in rows["warmup"]
+    assert "sigma=" in rows["theorem"]
+    assert "T=" not in rows["theorem"]

@@ -137,3 +137,9 @@ def test_every_schedule_of_a_file_is_listed_with_its_keys():
     assert "then=constant" in rows["warmup"]
     assert "sigma=" in rows["theorem"]
     assert "T=" not in rows["theorem"]
+
+
+def test_options_without_a_value_are_not_said_to_have_one():
+    rows = [row for row in digrad_says("run", "--help").stdout.splitlines() if "--" in row]
+    assert any("--resume" in row for row in rows)
+    assert [row for row in rows if "<bool>" in row and "--help" not in row] == []

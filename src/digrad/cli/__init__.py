@@ -16,7 +16,7 @@ from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
 from digrad.cli.export import export
-from digrad.cli.output import warn
+from digrad.cli.output import bare_flags, warn
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
@@ -43,6 +43,8 @@ app.command("runs")(list_runs)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
+for part in (app, networks.listing, data.app):
+    bare_flags(part)
 
 
 @app.callback(invoke_without_command=True)

@@ -130,3 +130,16 @@ def test_lists_show_what_must_be_given_without_a_default():
     assert [row.split()[:3] for row in rows if "cosine" in row] == [
         ["cosine", "total", "floor=0.0"]
     ]
+
+
+def test_every_schedule_of_a_file_is_listed_with_its_keys():
+    rows = {row.split()[0]: row for row in digrad_says("list", "schedules").stdout.splitlines()}
+    assert "then=constant" in rows["warmup"]
+    assert "sigma=" in rows["theorem"]
+    assert "T=" not in rows["theorem"]
+
+
+def test_options_without_a_value_are_not_said_to_have_one():
+    rows = [row for row in digrad_says("run", "--help").stdout.splitlines() if "--" in row]
+    assert any("--resume" in row for row in rows)
+    assert [row for row in rows if "<bool>" in row and "--help" not in row] == []

@@ -16,7 +16,7 @@ from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
 from digrad.cli.export import export
-from digrad.cli.output import warn
+from digrad.cli.output import bare_flags, warn
 from digrad.cli.overview import greet
 from digrad.cli.peers import hub, keys, peers
 from digrad.cli.report import report
@@ -47,6 +47,8 @@ app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(keys, name="keys")
+for part in (app, networks.listing, data.app, keys):
+    bare_flags(part)
 
 
 @app.callback(invoke_without_command=True)

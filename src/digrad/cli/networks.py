@@ -1,5 +1,6 @@
 """Commands about networks: analyze, compare, list."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -357,9 +358,12 @@ def list_schedules() -> None:
 
     Example: digrad list schedules
     """
-    from digrad.runs.schedules import SCHEDULES
+    from digrad.runs.schedules import SCHEDULES, Constant
+    from digrad.theory import Setting
 
-    _print_listing(SCHEDULES, skip=("then",))
+    known: dict[str, Any] = {**SCHEDULES, "theorem": Setting}
+    about = {"theorem": "The step of the paper's theorem, of which ``step_sizes`` are factors."}
+    _print_listing(known, skip=("T",), about=about, names={Constant(): "constant"})
 
 
 @listing.command("weights")
@@ -408,7 +412,13 @@ def _report(result: Any, title: str, drawn: Path | None, step: Any) -> None:
         show(f"\nfigure: {drawn}")
 
 
-def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
+def _print_listing(
+    table: dict[str, Any],
+    skip: tuple[str, ...],
+    about: Mapping[str, str] | None = None,
+    names: Mapping[Any, str] | None = None,
+) -> None:
+    """Print names, parameters with their defaults (some of which have names), and what they are."""
     from inspect import signature
 
     from rich.table import Table
@@ -420,10 +430,12 @@ def _print_listing(table: dict[str, Any], skip: tuple[str, ...]) -> None:
     for name, function in table.items():
         params = signature(function).parameters.values()
         shown = " ".join(
-            p.name if p.default is p.empty else f"{p.name}={p.default}"
+            p.name
+            if p.default is p.empty
+            else f"{p.name}={(names or {}).get(p.default, p.default)}"
             for p in params
             if p.name not in skip
         )
-        what = Text((function.__doc__ or "").splitlines()[0])
-        rows.add_row(Text(name, style="bold"), Text(shown), what)
+        what = (about or {}).get(name) or (function.__doc__ or "").splitlines()[0]
+        rows.add_row(Text(name, style="bold"), Text(shown), Text(what))
     show(rows, width=160)

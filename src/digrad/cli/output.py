@@ -7,6 +7,15 @@ from typing import Any
 from digrad.base.errors import printable
 
 
+def bare_flags(app: Any) -> None:
+    """Have the help of an app's commands not say <bool> beside options that take no value."""
+    for command in app.registered_commands:
+        for annotation in command.callback.__annotations__.values():
+            for option in getattr(annotation, "__metadata__", ()):
+                if annotation.__origin__ is bool and getattr(option, "metavar", "") is None:
+                    option.metavar = ""
+
+
 def busy(what: str, *, long: bool = False) -> Any:
     """Show on a terminal that work goes on; elsewhere say so once, if it may take long."""
     from rich.console import Console

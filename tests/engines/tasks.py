@@ -98,7 +98,7 @@ def every_algorithm(
             end, right = work.advance(middle, STEPS), whole.advance(whole.start(), STEPS)
             after = engine.sent_by_all()
             gauge = Gauge.make(algorithm, problem, net)
-            expected = gauge.bytes_per_step * (STEPS - 2) * len(TRIALS)
+            expected = gauge.bytes(1) * (STEPS - 2) * len(TRIALS)
             found[name] = [
                 max(map(float, differences(end.state, right.state, engine.rows))),
                 after.bytes - before.bytes - expected,

@@ -6,15 +6,14 @@ the optimum, and an exact method is exact with noise. The memory is part of the 
 """
 
 from abc import abstractmethod
-from collections import namedtuple
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
+from digrad.algorithms.joined import joined, own_state
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.base.errors import ParameterError, message
@@ -161,7 +160,7 @@ def _check_drawn(samples: Samples) -> None:
 
 ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
 
-_SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
+SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
 
 
 class Estimated(Algorithm[Any]):
@@ -179,59 +178,39 @@ class Estimated(Algorithm[Any]):
 
         The tensors of the old memory may be overwritten: see ``own``.
         """
-        memory = s[len(_own(s)) :]
+        memory = s[len(own_state(s)) :]
         g, memory = self.estimator(memory, t, self.point(s), samples)
-        return g, type(s)(*_own(s), *memory)
+        return g, type(s)(*own_state(s), *memory)
 
     def own(self, s: Any) -> Any:
         """Return the state with a memory that may be overwritten."""
-        memory = s[len(_own(s)) :]
-        return type(s)(*_own(s), *(None if v is None else v.clone() for v in memory))
+        memory = s[len(own_state(s)) :]
+        return type(s)(*own_state(s), *(None if v is None else v.clone() for v in memory))
 
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
         kind: Any = type(s)
-        return _joined(kind, self.estimator.names)(*s)
+        return joined(kind, self.estimator.names)(*s)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        own = _own(s)
+        own = own_state(s)
         return type(s)(*self.method.step(own, g, net, lr), *s[len(own) :])
 
     def early(self, s: Any) -> tuple[tuple[Verb, Tensor], ...]:
-        return self.method.early(_own(s)) if isinstance(self.method, Early) else ()
+        return self.method.early(own_state(s)) if isinstance(self.method, Early) else ()
 
     def point(self, s: Any) -> Tensor:
-        return self.method.point(_own(s))
+        return self.method.point(own_state(s))
 
     def answer(self, s: Any) -> Tensor:
-        return self.method.answer(_own(s))
+        return self.method.answer(own_state(s))
 
     def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(_own(s))
+        return self.method.tracker(own_state(s))
 
     @property
     def speed(self) -> float:
         return self.method.speed
-
-
-@lru_cache(maxsize=64)
-def _joined(kind: Any, names: tuple[str, ...]) -> Any:
-    """Return a type of states with the variables of one, and those of a memory."""
-    every = (*kind._fields, *names)
-    make: Any = namedtuple
-    made = make(f"{kind.__name__}With{names[0].title()}", every, defaults=[None] * len(every))
-    made.kind = kind
-    made.__reduce__ = lambda s: (_rebuilt, (kind, names, tuple(s)))  # no module has its name
-    return made
-
-
-def _rebuilt(kind: Any, names: tuple[str, ...], values: tuple[Tensor | None, ...]) -> Any:
-    return _joined(kind, names)(*values)
-
-
-def _own(s: Any) -> Any:
-    """Return the state of the method alone."""
-    return type(s).kind(*s[: len(type(s).kind._fields)])
 
 
 @dataclass(frozen=True)
@@ -245,7 +224,7 @@ class With(Estimated):
         if self.method.samples > 1:
             what = f"{self.method!r} takes {self.method.samples} gradients a step, an estimator one"
             raise ParameterError(message(what, hint="use the method without the estimator"))
-        for name in _SAID:
+        for name in SAID:
             object.__setattr__(self, name, getattr(self.method, name))
 
     @property
@@ -257,7 +236,7 @@ class _Named(Estimated):
     """A method and an estimator under a name of their own."""
 
     def __init_subclass__(cls) -> None:
-        for name in _SAID:
+        for name in SAID:
             setattr(cls, name, getattr(cls.method, name))
 
 

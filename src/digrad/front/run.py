@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import OwnCode
-from digrad.networks import Network
+from digrad.networks import AnyNetwork
 from digrad.problems import ModuleProblem, Problem
 from digrad.runs.columns import GROWING, VALUES
 from digrad.runs.experiment import Experiment, load_experiment
@@ -43,7 +43,7 @@ class Run:
     def __init__(
         self,
         experiment: Experiment,
-        networks: Mapping[str, Network],
+        networks: Mapping[str, AnyNetwork],
         jobs: Sequence[JobFile],
         *,
         folder: Path | None = None,

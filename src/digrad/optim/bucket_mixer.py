@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, Verb
 from digrad.engines.processes.engine import Sent
+
+T = TypeVar("T")
 
 
 class Landing(Protocol):
@@ -72,7 +74,7 @@ class Turns:
     def __init__(self, net: Landing) -> None:
         self.net = net
         self.seconds = 0.0  # spent in its verbs
-        self._shared: list[Tensor | None] = []  # by call: what came back, if it is for all
+        self._shared: list[Any] = []  # by call: what came back, if it is for all
         self._width = self._call = 0
         self._places: dict[str, Tensor] = {}
 
@@ -104,18 +106,39 @@ class Turns:
             return None
         return self._places.pop(of, None)  # later calls of that name may still need this result
 
-    def _once(self, rows: Tensor, mix: Callable[[], Tensor]) -> Tensor:
+    def _once(self, rows: Tensor, mix: Callable[[], T]) -> T:
         call, self._call = self._call, self._call + 1
         if call < len(self._shared):
             shared = self._shared[call]
             if shared is not None:
-                return shared
+                return cast(T, shared)
         start = perf_counter()
         mixed = mix()
         self.seconds += perf_counter() - start
         if call == len(self._shared):
             self._shared.append(mixed if rows.shape[-1] == 1 < self._width else None)
         return mixed
+
+
+class LossyTurns(Turns):
+    """The same, where messages are lost that nobody hears of."""
+
+    net: Any
+
+    @property
+    def arrives(self) -> Tensor:
+        """Which of the parcels arrive."""
+        arrives: Tensor = self.net.arrives
+        return arrives
+
+    def parcels(self, rows: Tensor, /, *changes: Change) -> list[Tensor]:
+        """Return what each node keeps, then what each link into it brings."""
+        return self._once(rows, lambda: self.net.parcels(rows, *changes))
+
+
+def turns(net: Landing) -> Turns:
+    """Return the verbs for one step."""
+    return Turns(net) if getattr(net, "arrives", None) is None else LossyTurns(net)
 
 
 def same_memory(value: Tensor | None, other: Tensor | None) -> bool:

@@ -35,19 +35,21 @@ from torch import Tensor, distributed
 
 from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import fingerprint
-from digrad.networks import TOPOLOGIES, Network, as_network, build
-from digrad.networks.registry import NetworkLike
+from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, as_any, build_any
+from digrad.networks.registry import AnyNetworkLike
+from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.connect import connect
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.layout import Layout, Parameters, lay_out
 from digrad.optim.rows import Rows, Setting
 from digrad.optim.scalars import Watch, Writer
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 BUCKET_BYTES = {"cpu": 2 << 20}
 
@@ -80,8 +82,8 @@ class Decentralized(torch.optim.Optimizer):
         params: ``model.parameters()``, ``model.named_parameters()`` or groups with options, as
             for any optimizer; for a block of nodes a list with one of these for each own node.
         algorithm: an algorithm, its name, or a class of your own as ``mine.py:HeavyBall``.
-        network: a network, a graph, a file of one, or a pair of matrices, with one node for each
-            rank or as many as the blocks have together.
+        network: a network, a timetable, a graph, a file of one, or a pair of matrices, with one
+            node for each rank or as many as the blocks have together.
         lr: γ, the step you would give SGD.
         weight_decay: λ; λx is added to the gradients.
         scale_by_n_pi: whether methods that move by nπ times the mean gradient get γ/(nπ).
@@ -112,7 +114,7 @@ class Decentralized(torch.optim.Optimizer):
         self,
         params: Parameters,
         algorithm: Algorithm[Any] | str,
-        network: NetworkLike | str | Path,
+        network: AnyNetworkLike | str | Path,
         lr: float = 0.01,
         *,
         weight_decay: float = 0.0,
@@ -140,12 +142,13 @@ class Decentralized(torch.optim.Optimizer):
         self.layout = lay_out(params)
         self.network = _network(network, _nodes(self.layout, blocks, group))
         check(self.algorithm, self.network)
+        self.algorithm = in_transit(self.algorithm, silent_links(self.network))
         groups = [dict(one) for one in self.layout.groups]
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
-        fair = self.algorithm.moves_by(perron(self.network).n_pi) if scale_by_n_pi else 1.0
+        fair = self.algorithm.moves_by(root_vectors(self.network).n_pi) if scale_by_n_pi else 1.0
         self._per_lr = 1 / fair
         options = {
             "lr and weight_decay": settings,
@@ -252,7 +255,7 @@ class Decentralized(torch.optim.Optimizer):
     def consensus_vector(self) -> Tensor:
         """Return xhat as one row of ``layout.dim`` numbers; every rank must ask for it."""
         self._check_usable()
-        return self.rows.xhat()
+        return self.rows.xhat(self.t)
 
     def watch(self, writer: Writer | str, every: int = 100) -> None:
         """Write scalars for TensorBoard every so many steps; call it on every rank.
@@ -324,7 +327,7 @@ class Decentralized(torch.optim.Optimizer):
         """Return what all ranks, and all parts of a run, must have in common."""
         return {
             "algorithm": repr(self.algorithm),
-            "network": f"R {fingerprint(self.network.R)}, C {fingerprint(self.network.C)}",
+            "network": _named(self.network),
             "parameters": self.layout.summary(),
         }
 
@@ -363,12 +366,18 @@ class Decentralized(torch.optim.Optimizer):
         return list(bad)
 
 
-def _network(given: NetworkLike | str | Path, n: int) -> Network:
+def _named(net: AnyNetwork) -> str:
+    if isinstance(net, Network):
+        return f"R {fingerprint(net.R)}, C {fingerprint(net.C)}"
+    return f"timetable {net.digest()[:16]}"
+
+
+def _network(given: AnyNetworkLike | str | Path, n: int) -> AnyNetwork:
     """Make the network; a topology's name gets as many nodes as there are models."""
     if not isinstance(given, str | Path):
-        return as_network(given)
-    named = str(given) in TOPOLOGIES or is_own(str(given))
-    return build(str(given), n if named else None)
+        return as_any(given)
+    named = str(given) in {**TOPOLOGIES, **TIMETABLES} or is_own(str(given))
+    return build_any(str(given), n if named else None)
 
 
 def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:

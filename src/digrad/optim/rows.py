@@ -8,11 +8,11 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Early, Local, Needs
 from digrad.engines.processes.faults import PeerError
-from digrad.networks.network import Network
-from digrad.optim.bucket_mixer import Landing, Link, Turns
+from digrad.networks.registry import AnyNetwork
+from digrad.optim.bucket_mixer import Landing, Link, turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 
 class Setting(NamedTuple):
@@ -34,7 +34,7 @@ class Rows:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        network: Network,
+        network: AnyNetwork,
         engine: Link,
         layout: Layout,
         *,
@@ -44,9 +44,7 @@ class Rows:
     ) -> None:
         self.algorithm, self.engine, self.layout = algorithm, engine, layout
         self.n, self._overlap = network.n, overlap
-        vectors = perron(network)
-        self.answer_weights = _weights(algorithm.root_weighted, vectors.pi_R)
-        self.tracker_weights = _weights(Needs.PUSH in algorithm.needs, vectors.pi_C)
+        self._vectors = root_vectors(network)
         self.models = layout.flatten()
         if broadcast:
             self._broadcast(bucket_bytes)
@@ -72,15 +70,15 @@ class Rows:
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(self.algorithm, settings, scale, skip)
-        turns, overwrites = Turns(self.engine.at(t)), self.algorithm.overwrites
+        taken, overwrites = turns(self.engine.at(t)), self.algorithm.overwrites
         for bucket in self.buckets:
             lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            mixer = turns.next(bucket.width, bucket.places(overwrites))
+            mixer = taken.next(bucket.width, bucket.places(overwrites))
             bucket.step(self.algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
-        return turns.seconds
+        return taken.seconds
 
     def _at_home(
         self, algorithm: Local[Any], settings: Sequence[Setting], scale: float, skip: Sequence[int]
@@ -91,12 +89,25 @@ class Rows:
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0
 
-    def xhat(self) -> Tensor:
-        """Return the method's answer as one row; every rank must ask for it."""
-        xhat = self.models.new_empty(self.layout.dim)
+    def answer_weights(self, t: int) -> Tensor:
+        """Return how much each node counts in the answer after t steps."""
+        return _weights(self.algorithm.root_weighted, self._vectors.answer(self._rounds(t)))
+
+    def tracker_weights(self, t: int) -> Tensor:
+        """Return the shares at which trackers settle after t steps."""
+        pushed = Needs.PUSH in self.algorithm.needs
+        return _weights(pushed, self._vectors.tracker(self._rounds(t)))
+
+    def _rounds(self, t: int) -> int:
+        """Return how many exchanges t steps have: fewer, where some are taken at home."""
+        return t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, Local) else t
+
+    def xhat(self, t: int) -> Tensor:
+        """Return the method's answer after t steps as one row; every rank must ask for it."""
+        xhat, weights = self.models.new_empty(self.layout.dim), self.answer_weights(t)
         for bucket in self.buckets:
             answer = self.algorithm.answer(bucket.state)
-            xhat[bucket.columns] = self.engine.weighted(answer, self.answer_weights).to(xhat)
+            xhat[bucket.columns] = self.engine.weighted(answer, weights).to(xhat)
         return xhat
 
     def _gradients(self, bucket: Bucket, scale: float, decay: float, skip: Sequence[int]) -> Tensor:

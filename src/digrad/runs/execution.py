@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from digrad.engines.changing import Changing, simulator
 from digrad.engines.simulator import Simulator
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
@@ -55,14 +56,14 @@ class Local:
 
     def __init__(self, side_by_side: int | None = None) -> None:
         self.side_by_side = side_by_side
-        self._engines: dict[str, Simulator] = {}  # one for each network
+        self._engines: dict[str, Simulator | Changing] = {}  # one for each network
 
     def recursion(self, job: Job) -> Recursion:
         """Return the job on the simulator."""
         start = job.problem.start()
         if job.network not in self._engines:
-            engine = Simulator(job.net, device=start.device, dtype=start.dtype)
-            self._engines[job.network] = engine
+            made = simulator(job.net, device=start.device, dtype=start.dtype)
+            self._engines[job.network] = made
         engine = self._engines[job.network]
         return Recursion(job.method, engine, job.problem, job.scaled, job.schedule, job.pace)
 

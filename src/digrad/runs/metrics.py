@@ -1,22 +1,37 @@
 """What is recorded of a run: numbers per trial at chosen steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Needs
+from digrad.algorithms.contract import Algorithm, Needs, Traffic
 from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.timetable import Timetable
 from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
 from digrad.runs.columns import VALUES
 from digrad.runs.recursion import Moment
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 EXACT = torch.float64
+
+
+class Sizes(NamedTuple):
+    """What a step sends over each link, and the bytes of a vector and of a single number."""
+
+    traffic: Traffic
+    vector: int
+    scalar: int
+
+
+def _always(net: Network) -> Callable[[int], tuple[float, float]]:
+    pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
+    return lambda t: (t * pulls, t * pushes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +46,15 @@ class Gauge:
     - ``test_loss``, ``test_accuracy``: the same on data that no node trains on;
     - ``worst_accuracy``, ``mean_accuracy``: of the nodes' own models on test data;
     - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
-      as if every step sent what a later one does.
+      as if every step sent what a later one does; of links left to chance, as many as expected.
     """
 
     algorithm: Algorithm[Any]
     problem: Problem
-    answer_weights: Tensor  # (nodes,): π_R or 1/n
-    tracker_weights: Tensor  # (nodes,): π_C, or 1/n for trackers that are pulled
-    messages_per_step: int
-    bytes_per_step: int
+    answer_weights: Callable[[int], Tensor]  # (nodes,) after t steps: π_R or 1/n
+    tracker_weights: Callable[[int], Tensor]  # (nodes,): π_C, or 1/n for trackers that are pulled
+    used: Callable[[int], tuple[float, float]]  # pull and push links that t steps use, added up
+    sizes: Sizes
     least: Tensor | None  # f*
     wanted: frozenset[str]
 
@@ -48,7 +63,7 @@ class Gauge:
         cls,
         algorithm: Algorithm[Any],
         problem: Problem,
-        net: Network,
+        net: AnyNetwork,
         metrics: Sequence[str] = (),
         message_dtype: torch.dtype | None = None,
     ) -> "Gauge":
@@ -60,23 +75,24 @@ class Gauge:
         """
         for name in metrics:
             lookup(dict.fromkeys(VALUES), name, "metric")
-        start, vectors = problem.start(), perron(net)
+        start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
-        root = torch.as_tensor(vectors.pi_R).to(start)
-        pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
-        traffic = costs(algorithm).traffic
-        messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
-        scalars = traffic.pull_scalars * pulls + traffic.push_scalars * pushes
         size = start.element_size()
         rounded = message_dtype is not None and problem.dim > 1
         each = message_dtype.itemsize if rounded and message_dtype else size
+
+        def on_device(vector: Callable[[int], Any], wanted: bool) -> Callable[[int], Tensor]:
+            if not wanted:
+                return lambda t: uniform
+            return lambda t: torch.as_tensor(vector(t)).to(start)
+
         return cls(
             algorithm,
             problem,
-            root if algorithm.root_weighted else uniform,
-            torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
-            messages,
-            messages * problem.dim * each + scalars * size,
+            on_device(vectors.answer, algorithm.root_weighted),
+            on_device(vectors.tracker, Needs.PUSH in algorithm.needs),
+            net.used if isinstance(net, Timetable) else _always(net),
+            Sizes(costs(algorithm).traffic, problem.dim * each, size),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
             frozenset(metrics or (problem.measures if isinstance(problem, Measured) else VALUES)),
         )
@@ -88,18 +104,30 @@ class Gauge:
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
         found = dict.fromkeys(VALUES, none) | self._at(xhat, x)
-        counted = {"messages": self.messages_per_step, "bytes": self.bytes_per_step}
+        counted = {"messages": self.messages(moment.t), "bytes": self.bytes(moment.t)}
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
-            "tracking": self._tracking(state, none),
+            "tracking": self._tracking(moment, none),
             # In double precision: single counts exactly only to 16 million.
-            **{k: torch.full_like(none, moment.t * v, dtype=EXACT) for k, v in counted.items()},
+            **{k: torch.full_like(none, v, dtype=EXACT) for k, v in counted.items()},
         }
 
     def answer(self, moment: Moment) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
         rows = self.algorithm.answer(moment.state)
-        return torch.einsum("n,...nd->...d", self.answer_weights, rows)
+        return torch.einsum("n,...nd->...d", self.answer_weights(moment.t), rows)
+
+    def messages(self, t: int) -> float:
+        """Return how many vectors t steps send."""
+        pulls, pushes = self.used(t)
+        traffic = self.sizes.traffic
+        return traffic.pull_vectors * pulls + traffic.push_vectors * pushes
+
+    def bytes(self, t: int) -> float:
+        """Return how many bytes t steps send."""
+        pulls, pushes = self.used(t)
+        scalars = self.sizes.traffic.pull_scalars * pulls + self.sizes.traffic.push_scalars * pushes
+        return self.messages(t) * self.sizes.vector + scalars * self.sizes.scalar
 
     def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""
@@ -117,11 +145,11 @@ class Gauge:
             found["accuracy"] = problem.accuracy(xhat)
         return found
 
-    def _tracking(self, state: Any, none: Tensor) -> Tensor:
-        y = self.algorithm.tracker(state)
+    def _tracking(self, moment: Moment, none: Tensor) -> Tensor:
+        y = self.algorithm.tracker(moment.state)
         if y is None:
             return none
-        settled = self.tracker_weights.unsqueeze(-1) * y.sum(-2, keepdim=True)
+        settled = self.tracker_weights(moment.t).unsqueeze(-1) * y.sum(-2, keepdim=True)
         return (y - settled).square().sum(-1).mean(-1).sqrt()
 
     def finite(self, moment: Moment) -> Tensor:

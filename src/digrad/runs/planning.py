@@ -12,11 +12,13 @@ from digrad import __version__
 from digrad.algorithms import ALGORITHMS, Algorithm, costs
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
+from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import OwnCode, is_own
-from digrad.engines.simulator import is_sparse
-from digrad.networks import Network
+from digrad.engines.changing import mixes_sparsely
+from digrad.networks import AnyNetwork, Timetable
+from digrad.networks.timetable import silent_links
 from digrad.problems import PROBLEMS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
 from digrad.runs.experiment import (
@@ -30,7 +32,8 @@ from digrad.runs.folder import Labels
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
-from digrad.theory import Setting, constants, gamma_theorem, perron
+from digrad.theory import Setting, constants, gamma_theorem
+from digrad.theory.cycles import root_vectors
 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
@@ -44,7 +47,7 @@ class Given:
     """Objects that stand for names of an experiment, by their labels."""
 
     problem: Problem | None = None
-    networks: Mapping[str, Network] = field(default_factory=dict)
+    networks: Mapping[str, AnyNetwork] = field(default_factory=dict)
     algorithms: Mapping[str, Algorithm[Any]] = field(default_factory=dict)
     schedule: Schedule | None = None
 
@@ -56,7 +59,7 @@ class Job:
     index: int
     network: str
     algorithm: str
-    net: Network
+    net: AnyNetwork
     method: Algorithm[Any]
     problem: Problem
     trials: Trials  # with the step sizes as the user gave them
@@ -84,7 +87,7 @@ class Plan:
 
     experiment: Experiment
     jobs: list[Job]
-    networks: Mapping[str, Network]
+    networks: Mapping[str, AnyNetwork]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
 
     @property
@@ -123,6 +126,7 @@ def plan(
         try:
             check(method, net)
             check_samples(method, problem)
+            method = in_transit(method, silent_links(net))
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype)
@@ -198,7 +202,7 @@ def _named(table: Mapping[str, Any], name: str, what: str, experiment: Experimen
     return lookup(table, name, what)
 
 
-def _networks(experiment: Experiment, given: Given) -> dict[str, Network]:
+def _networks(experiment: Experiment, given: Given) -> dict[str, AnyNetwork]:
     networks = {
         spec.label: given.networks.get(spec.label) or spec.build(experiment.folders)
         for spec in experiment.networks
@@ -276,15 +280,18 @@ def _schedule(experiment: Experiment) -> Schedule:
     return replace(_made(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
 
 
-def _scale(experiment: Experiment, method: Algorithm[Any], net: Network) -> float:
+def _scale(experiment: Experiment, method: Algorithm[Any], net: AnyNetwork) -> float:
     """Return what a user's step is multiplied by.
 
     One over how far the method moves, nπ mean gradients or 1. Under the theorem's schedule
     the user's number is a factor of the theorem's step, which other methods get times nπ.
     """
-    n_pi, theorem = perron(net).n_pi, 1.0
+    n_pi, theorem = root_vectors(net).n_pi, 1.0
     by_theorem = experiment.schedule.kind == "theorem"
     if by_theorem:
+        if isinstance(net, Timetable):
+            what = "the theorem's step is for a network that stays as it is, not for a timetable"
+            raise ExperimentError(message(what, hint='use the schedule "constant"'))
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
@@ -312,9 +319,9 @@ def _parts(
         yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _pace(experiment: Experiment, net: Network, problem: Problem, trials: int) -> Pace:
+def _pace(experiment: Experiment, net: AnyNetwork, problem: Problem, trials: int) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
-    sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
+    sparse, on_gpu = mixes_sparsely(net), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
     if experiment.compile == "always" and sparse:
         hint = 'set compile = "auto", which leaves it alone'

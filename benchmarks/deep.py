@@ -1,27 +1,35 @@
-"""Microseconds of one S-PP step of the paper's CNN, batch 8, for all nodes together.
+"""Milliseconds of one S-PP step of deep models, for all nodes together, beside a plain loop.
 
-Against one model per node in a Python loop, measured in the same run, on a CPU in turns; with
-CUDA, also sweeps and many nodes. Images are random: values do not matter for speed. Run with
-``python benchmarks/deep.py [--profile]``. Nothing here asserts a time.
+The loop is what anybody would write: one model per node, one after the other, then two products;
+measured in the same run, on a CPU in turns. Inputs are random: values do not matter for speed.
+
+    python benchmarks/deep.py                        all models
+    python benchmarks/deep.py cnn resnet-18          some
+    python benchmarks/deep.py --profile cnn          where the time goes, kernel by kernel
+
+Nothing here asserts a time.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN
+from digrad.models import CNN, Transformer, resnet_18, resnet_20
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem
-from digrad.runs.recursion import EAGER, Pace, Recursion, Trials
+from digrad.runs.recursion import Pace, Recursion, Trials
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-PER_NODE, BATCH = 500, 8
 
 
 def wait() -> None:
@@ -29,35 +37,74 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def data(nodes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    torch.manual_seed(0)
-    images = torch.randint(0, 256, (nodes, PER_NODE, 1, 28, 28), dtype=torch.uint8)
-    return [(pixels, torch.randint(0, 10, (PER_NODE,))) for pixels in images]
+def gpt2() -> nn.Module:
+    """GPT-2 small, 124 million parameters: the last layer shares its weights with the first."""
+    model = Transformer(50257, 512, width=768, heads=12, layers=12)
+    model.head.weight = model.characters.weight
+    return model
 
 
-def loop(nodes: int) -> Callable[[int], None]:
-    """What anybody would write: a model for each node, one after the other, then two products."""
+@dataclass(frozen=True)
+class Case:
+    """A model, and how it is trained."""
+
+    make: Callable[[], nn.Module]
+    nodes: int
+    batch: int
+    shape: tuple[int, ...]
+    letters: int = 0  # of a text; 0: images
+    held: int = 100  # samples of a node
+    trials: tuple[int, ...] = (1,)
+    steps: int = 16
+    variants: tuple[str, ...] = ("full", "tf32", "bf16")
+
+    def data(self) -> list[tuple[Tensor, Tensor]]:
+        torch.manual_seed(0)
+        size = (self.held, *self.shape)
+        if self.letters:
+            texts = [torch.randint(0, self.letters, size) for _ in range(self.nodes)]
+            return [(text, text.roll(-1, -1)) for text in texts]
+        images = [torch.randint(0, 256, size, dtype=torch.uint8) for _ in range(self.nodes)]
+        return [(pixels, torch.randint(0, 10, (self.held,))) for pixels in images]
+
+    def ready(self, inputs: Tensor) -> Tensor:
+        return inputs if self.letters else inputs.float() / 255
+
+
+CASES = {
+    "cnn": Case(CNN, 20, 8, (1, 28, 28), held=500, trials=(1, 3, 18), steps=400),
+    "resnet-20": Case(resnet_20, 20, 32, (3, 32, 32)),
+    "resnet-18": Case(resnet_18, 16, 32, (3, 32, 32)),
+    "transformer": Case(
+        lambda: Transformer(65, 256, width=256, heads=8, layers=6), 16, 8, (256,), letters=65
+    ),
+    "gpt-2": Case(gpt2, 8, 4, (512,), letters=50257, held=8, steps=8),
+}
+
+
+def loop(case: Case, half: bool) -> Callable[[int], None]:
     torch.manual_seed(0)
-    net = weigh(erdos_renyi(nodes, 0.5))
+    net = weigh(erdos_renyi(case.nodes, 0.5))
     R, C = (torch.from_numpy(W.toarray()).float().to(DEVICE) for W in (net.R, net.C))
-    models = [CNN().to(DEVICE) for _ in range(nodes)]
-    held = [(x.to(DEVICE), y.to(DEVICE)) for x, y in data(nodes)]
+    models = [case.make().to(DEVICE) for _ in range(case.nodes)]
+    held = [(x.to(DEVICE), y.to(DEVICE)) for x, y in case.data()]
 
-    def gradients() -> torch.Tensor:
+    def gradients() -> Tensor:
         rows = []
-        for model, (pixels, labels) in zip(models, held, strict=True):
-            k = torch.randint(0, PER_NODE, (BATCH,), device=DEVICE)
-            inputs = pixels[k].float() / 255
-            loss = functional.cross_entropy(model(inputs), labels[k])
+        for model, (inputs, targets) in zip(models, held, strict=True):
+            k = torch.randint(0, case.held, (case.batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=half):
+                outputs = model(case.ready(inputs[k]))
+            loss = functional.cross_entropy(outputs.float(), targets[k])
             parts = torch.autograd.grad(loss, list(model.parameters()))
             rows.append(torch.cat([part.flatten() for part in parts]))
         return torch.stack(rows)
 
-    def put(X: torch.Tensor) -> None:
+    def put(X: Tensor) -> None:
         for model, row in zip(models, X, strict=True):
-            torch.nn.utils.vector_to_parameters(row, model.parameters())
+            nn.utils.vector_to_parameters(row, model.parameters())
 
-    X = torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in models])
+    X = torch.stack([nn.utils.parameters_to_vector(m.parameters()).detach() for m in models])
     G = gradients()
     Y = G
 
@@ -72,6 +119,17 @@ def loop(nodes: int) -> Callable[[int], None]:
     return advance
 
 
+def ours(case: Case, trials: int, pace: Pace, **more: Any) -> Recursion:
+    torch.compiler.reset()
+    net = weigh(erdos_renyi(case.nodes, 0.5))
+    torch.manual_seed(0)
+    problem = ModuleProblem(
+        case.make(), case.data(), batch=case.batch, prepare=case.ready, device=DEVICE, **more
+    )
+    runs = Trials(list(range(trials)), [0.001] * trials)
+    return Recursion(PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, pace)
+
+
 def seconds(advance: Callable[[int], object], steps: int) -> float:
     wait()
     begin = time.perf_counter()
@@ -80,89 +138,113 @@ def seconds(advance: Callable[[int], object], steps: int) -> float:
     return time.perf_counter() - begin
 
 
-PACES = {"eager": EAGER, "recorded": Pace("recorded"), "compiled": Pace("recorded", "compiled")}
+@contextmanager
+def precision(variant: str) -> Iterator[bool]:
+    """Set TF32, and say whether to compute in bfloat16."""
+    fast = variant == "tf32"
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    torch.backends.cudnn.allow_tf32 = fast
+    try:
+        yield variant == "bf16"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
 
 
-def recursion(nodes: int, trials: int, pace: Pace) -> Recursion:
-    torch.compiler.reset()
-    net = weigh(erdos_renyi(nodes, 0.5 if nodes <= 100 else 0.1))
-    torch.manual_seed(0)
-    problem = ModuleProblem(
-        CNN(), data(nodes), batch=BATCH, prepare=lambda x: x.float() / 255, device=DEVICE
-    )
-    runs = Trials(list(range(trials)), [0.001] * trials)
-    return Recursion(PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, pace)
-
-
-def on_a_cpu() -> None:
+def on_a_cpu(name: str, case: Case) -> None:
     """In turns, as a shared machine is faster at one time than at another."""
-    naive = loop(20)
-    naive(3)
-    for trials in (1, 3):
-        work = recursion(20, trials, Pace("single", "compiled"))
-        moment = work.advance(work.start(), 8)
+    naive = loop(case, half=False)
+    naive(1)
+    steps = 12 if name == "cnn" else 1
+    for trials in case.trials[:2]:
+        work = ours(case, trials, Pace("single", "compiled"))
+        moment = work.advance(work.start(), 3)
         pairs = []
-        for _ in range(9):
-            ours = seconds(lambda n: work.advance(moment, moment.t + n), 32) / 32  # noqa: B023
-            pairs.append((seconds(naive, 12) / 12, ours))
-        ratio = median(trials * theirs / ours for theirs, ours in pairs)
-        theirs, ours = (median(side) * 1e6 for side in zip(*pairs, strict=True))
+        for _ in range(9 if name == "cnn" else 3):
+            took = seconds(lambda n: work.advance(moment, moment.t + n), steps) / steps  # noqa: B023
+            pairs.append((seconds(naive, steps) / steps, took))
+        ratio = median(trials * theirs / took for theirs, took in pairs)
+        theirs, took = (median(side) * 1e3 for side in zip(*pairs, strict=True))
         print(
-            f"n = 20, {trials} trial{'s' * (trials > 1)}: loop {trials * theirs:.0f} us a step, "
-            f"all nodes at once {ours:.0f}: {ratio:.1f} times as fast"
+            f"{name}, n = {case.nodes}, {trials} trials: loop {trials * theirs:.1f} ms a step, "
+            f"all nodes at once {took:.1f}: {ratio:.2f} times as fast",
+            flush=True,
         )
 
 
-def on_a_gpu(
-    nodes: int, trials: int, steps: int, pace: str, *, profile: bool = False
-) -> tuple[float, float]:
-    """Microseconds of a step of all trials, and seconds until the first ones were done."""
-    work = recursion(nodes, trials, PACES[pace])
+def on_a_gpu(name: str, case: Case, profile: bool) -> None:
+    for variant in case.variants:
+        with precision(variant) as half:
+            naive = loop(case, half)
+            naive(2)
+            base = seconds(naive, 5) / 5 * 1e3
+            del naive
+            torch.cuda.empty_cache()
+            print(f"{name:12} {variant:5} loop {base:47.3f} ms a step", flush=True)
+            for trials in case.trials:
+                for way in ("together", "apart") if trials == 1 else ("together",):
+                    _row((name, variant, way), case, trials, base, profile)
+                    torch.cuda.empty_cache()
+
+
+def _row(about: tuple[str, str, str], case: Case, trials: int, base: float, profile: bool) -> None:
+    name, variant, way = about
+    half = "bf16" if variant == "bf16" else "full"
+    for gradient in ("plain", "compiled"):
+        if gradient == "compiled" and (way == "apart" or name not in ("cnn", "transformer")):
+            continue
+        said = f"{name:12} {variant:5} {way:8} {trials:3} trials, {gradient:8}"
+        try:
+            work = ours(case, trials, Pace("recorded", gradient), way=way, precision=half)
+            first, each, moment = _measured(work, case.steps)
+        except (RuntimeError, torch.OutOfMemoryError) as error:
+            print(f"{said}: {str(error).splitlines()[0][:120]}", flush=True)
+            continue
+        each /= trials
+        print(
+            f"{said} {each:10.3f} ms a step of a trial, {base / each:6.2f} x the loop, "
+            f"first 24 steps {first:.1f} s, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB",
+            flush=True,
+        )
+        if profile:
+            _profile(work, moment)
+        del work, moment
+
+
+def _measured(work: Recursion, steps: int) -> tuple[float, float, Any]:
+    """Return the seconds of the first steps, milliseconds of a later one, and where it is."""
     begin = time.perf_counter()
-    moment = work.advance(work.start(), 16)
+    moment = work.advance(work.start(), 24)  # a multiple of eight: whole recordings follow
     wait()
     first = time.perf_counter() - begin
-    took = seconds(lambda n: work.advance(moment, moment.t + n), steps) / steps * 1e6
-    if profile:
-        from torch.profiler import ProfilerActivity
-        from torch.profiler import profile as record
+    took = seconds(lambda n: work.advance(moment, moment.t + n), steps)
+    return first, took / steps * 1e3, moment
 
-        with record(activities=[ProfilerActivity.CUDA]) as seen:
-            work.advance(moment, moment.t + 64)
-            wait()
-        rows = sorted(seen.key_averages(), key=lambda row: -row.self_device_time_total)
-        total = sum(row.self_device_time_total for row in rows)
-        print(f"  where {total / 64:.0f} us a step go:")
-        for row in rows[:24]:
-            each = row.self_device_time_total / 64
-            print(f"  {each:8.1f} us {row.count / 64:6.1f} x {row.key[:90]}")
-    return took, first
+
+def _profile(work: Recursion, moment: Any) -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    with record(activities=[ProfilerActivity.CUDA]) as seen:
+        work.advance(moment, moment.t + 16)
+        wait()
+    rows = sorted(seen.key_averages(), key=lambda row: -row.self_device_time_total)
+    total = sum(row.self_device_time_total for row in rows)
+    print(f"  where {total / 16:.0f} us a step go:")
+    for row in rows[:24]:
+        each = row.self_device_time_total / 16
+        print(f"  {each:8.1f} us {row.count / 16:6.1f} x {row.key[:90]}")
 
 
 def main() -> None:
-    profile = "--profile" in sys.argv
-    print(f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads")
-    if DEVICE == "cpu":
-        on_a_cpu()
-        return
-    naive = loop(20)
-    naive(3)
-    base = seconds(naive, 20) / 20 * 1e6
-    print(f"{'one model per node in a loop, n = 20':44} {base:10.0f} us a step")
-    for nodes, trials, steps, pace in (
-        (20, 1, 20, "eager"),
-        *((20, trials, 800, pace) for trials in (1, 3, 18) for pace in ("recorded", "compiled")),
-        (1000, 1, 40, "compiled"),
-    ):
-        name = f"{pace}, n = {nodes}, {trials} trials"
-        show = profile and pace != "eager" and nodes == 20 and trials != 3
-        took, first = on_a_gpu(nodes, trials, steps, pace, profile=show)
-        per = base * trials * nodes / 20 / took
-        print(
-            f"{name:44} {took:10.0f} us a step, {took / trials:8.1f} per trial, "
-            f"{per:6.1f} x the loop, first 16 steps {first:.1f} s",
-            flush=True,
-        )
+    names = [name for name in sys.argv[1:] if not name.startswith("--")]
+    chosen = names or (list(CASES) if DEVICE == "cuda" else ["cnn", "resnet-20"])
+    print(f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads", flush=True)
+    for name in chosen:
+        if DEVICE == "cpu":
+            on_a_cpu(name, CASES[name])
+        else:
+            on_a_gpu(name, CASES[name], "--profile" in sys.argv)
 
 
 if __name__ == "__main__":

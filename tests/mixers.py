@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
-from digrad.algorithms.contract import Change, Local, at_home, changed
+from digrad.algorithms.contract import Change, StepsAtHome, at_home, changed
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
@@ -145,7 +145,7 @@ def after(
 
 def local_steps(algorithm: Algorithm[Any]) -> int:
     """How many gradients of a step are used at home."""
-    return algorithm.local_steps if isinstance(algorithm, Local) else 0
+    return algorithm.local_steps if isinstance(algorithm, StepsAtHome) else 0
 
 
 def _digraph() -> Digraph:

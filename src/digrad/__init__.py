@@ -15,9 +15,10 @@ from digrad.base.threads import sleep_soon
 
 if TYPE_CHECKING:
     from digrad import algorithms, networks, problems, theory
-    from digrad.algorithms import Algorithm
+    from digrad.algorithms import Algorithm, Asynchronous
     from digrad.analysis import Analysis
     from digrad.base.errors import DigradError
+    from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.designs import design
     from digrad.front.joining import join
@@ -33,6 +34,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Algorithm",
     "Analysis",
+    "Asynchronous",
     "Bracket",
     "Decentralized",
     "DigradError",
@@ -46,6 +48,7 @@ __all__ = [
     "Timetable",
     "algorithms",
     "analyze",
+    "clock",
     "compare",
     "design",
     "join",
@@ -65,6 +68,7 @@ __all__ = [
 _HOMES = {
     "Algorithm": "algorithms",
     "Analysis": "analysis",
+    "Asynchronous": "algorithms",
     "Bracket": "theory",
     "Decentralized": "optim",
     "Digraph": "networks",
@@ -77,6 +81,7 @@ _HOMES = {
     "Setting": "theory",
     "Timetable": "networks",
     "analyze": "front.networks",
+    "clock": "clocks",
     "compare": "front.networks",
     "design": "designs",
     "join": "front.joining",

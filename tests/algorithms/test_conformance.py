@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from digrad.algorithms import ALGORITHMS, Needs, Traffic, costs
+from digrad.algorithms import ALGORITHMS, MessageCounts, Needs, costs
 from digrad.theory import perron
 from mixers import (
     NETWORKS,
@@ -175,26 +175,33 @@ def test_trackers_settle(name, network):
 
 
 # From the papers: vectors of variables, vectors kept together with the model, and a step's traffic.
-PULL_PUSH, PUSHES = Traffic(pull_vectors=1, push_vectors=1), Traffic(push_vectors=2, push_scalars=1)
+PULL_PUSH, PUSHES = (
+    MessageCounts(pull_vectors=1, push_vectors=1),
+    MessageCounts(push_vectors=2, push_scalars=1),
+)
 LITERATURE = {
     **dict.fromkeys(PUSH_PULL, (3, 3, PULL_PUSH)),
-    "dsgt": (3, 3, Traffic(pull_vectors=2)),
-    **dict.fromkeys(("sgp", "gradient-push"), (1, 2, Traffic(push_vectors=1, push_scalars=1))),
+    "dsgt": (3, 3, MessageCounts(pull_vectors=2)),
+    **dict.fromkeys(
+        ("sgp", "gradient-push"), (1, 2, MessageCounts(push_vectors=1, push_scalars=1))
+    ),
     **dict.fromkeys(("push-diging", "add-opt", "push-diging-atc"), (3, 4, PUSHES)),
     **dict.fromkeys(("push-saga", "push-svrg"), (3, 4, PUSHES)),  # and what the estimator keeps
-    "mg-push-diging": (3, 4, Traffic(push_vectors=8, push_scalars=4)),  # four rounds
+    "mg-push-diging": (3, 4, MessageCounts(push_vectors=8, push_scalars=4)),  # four rounds
     "sonata": (3, 3, PUSHES),
-    **dict.fromkeys(("dsgd", "diffusion"), (1, 1, Traffic(pull_vectors=1))),
-    **dict.fromkeys(("extra", "exact-diffusion", "d2", "nids"), (2, 2, Traffic(pull_vectors=1))),
+    **dict.fromkeys(("dsgd", "diffusion"), (1, 1, MessageCounts(pull_vectors=1))),
+    **dict.fromkeys(
+        ("extra", "exact-diffusion", "d2", "nids"), (2, 2, MessageCounts(pull_vectors=1))
+    ),
     **dict.fromkeys(("abm", "abn"), (4, 4, PULL_PUSH)),
     "accelerated-push-pull": (5, 5, PULL_PUSH),
-    "dsgt-hb": (4, 4, Traffic(pull_vectors=2)),
-    "momentum-tracking": (3, 3, Traffic(pull_vectors=2)),
-    "qg-dsgdm": (2, 2, Traffic(pull_vectors=1)),
-    **dict.fromkeys(("local-sgp", "osgp"), (1, 2, Traffic(push_vectors=1, push_scalars=1))),
+    "dsgt-hb": (4, 4, MessageCounts(pull_vectors=2)),
+    "momentum-tracking": (3, 3, MessageCounts(pull_vectors=2)),
+    "qg-dsgdm": (2, 2, MessageCounts(pull_vectors=1)),
+    **dict.fromkeys(("local-sgp", "osgp"), (1, 2, MessageCounts(push_vectors=1, push_scalars=1))),
     "k-step-push-pull": (3, 3, PULL_PUSH),
-    "k-gt": (3, 3, Traffic(pull_vectors=2)),
-    "centralized": (1, 1, Traffic()),
+    "k-gt": (3, 3, MessageCounts(pull_vectors=2)),
+    "centralized": (1, 1, MessageCounts()),
 }
 
 
@@ -219,7 +226,7 @@ def test_costs_are_the_same_in_every_later_step(name, network):
     for t in range(2, 14):
         mixer.sent.clear()
         s = after(algorithm, s, mixer, Quadratics.draw(net.n).torch, t, 0.1)
-        assert Traffic(*map(mixer.sent.count, kinds)) == costs(algorithm).traffic
+        assert MessageCounts(*map(mixer.sent.count, kinds)) == costs(algorithm).traffic
         assert {size for _, size in mixer.sent} <= {vector, scalar}
         assert {verb for verb, _ in mixer.sent} == declared
         kept = {key: part.shape for key, part in s._asdict().items() if part is not None}

@@ -9,7 +9,7 @@ import torch
 from algorithms.test_momentum import DIGRAPH, RING, A, B, reached, rows
 from digrad.algorithms import DSGD, DSGT, KGT, SGP, KStepPushPull, LocalSGP, OriginalPushPull
 from digrad.algorithms.conformance import check_algorithm
-from digrad.algorithms.contract import Local, at_home
+from digrad.algorithms.contract import StepsAtHome, at_home
 from digrad.base.errors import ParameterError
 from mixers import NETWORKS, Dense, Quadratics, common_start, decaying, states
 
@@ -135,7 +135,7 @@ def test_mean_moves_by_every_gradient() -> None:
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=str)
 def test_the_contract_is_kept(algorithm: Any) -> None:
-    assert isinstance(algorithm, Local)
+    assert isinstance(algorithm, StepsAtHome)
     assert algorithm.samples == algorithm.local_steps + 1 == algorithm.every
     assert not [v for v in check_algorithm(algorithm) if v.failure]
 

@@ -1,7 +1,7 @@
 """Notices: who is blamed, and what is said, when ranks wait for each other in vain."""
 
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -197,6 +197,25 @@ def test_a_store_that_does_not_answer() -> None:
     with pytest.raises(StoreError, match="connection reset"):
         within(5, broken)
     assert within(5, lambda: None) is None
+
+
+def test_rank_0_stays_until_the_others_have_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is its own: it leaves last, but waits for nobody who is gone."""
+    monkeypatch.setattr(faults, "HASTE", 0.2)
+    store = HashStore()
+    ranks = {rank: Notices(store, rank, 4, 20.0) for rank in (0, 1, 3)}
+    settled: list[list[bool]] = []
+
+    def first() -> None:
+        ranks[0].blame(waits(2, lost=True), lambda: None)
+        settled.append([store.check([f"settled/{rank}"]) for rank in (1, 2, 3)])
+
+    thread = Thread(target=first)
+    thread.start()
+    for rank in (1, 3):
+        ranks[rank].blame(waits(2, lost=True), lambda: None)  # one after the other
+    thread.join()
+    assert settled == [[True, False, True]]
 
 
 def test_blame_without_a_store(tmp_path: Path) -> None:

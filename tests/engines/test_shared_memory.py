@@ -13,20 +13,20 @@ import torch
 
 from digrad.engines.transports.arena import (
     ARENA,
+    MessageSlot,
     SharedMemoryError,
-    Slot,
     Slots,
     make_arena,
     open_arena,
 )
-from digrad.engines.transports.buffers import RECYCLED, Pool, Results, rounded
+from digrad.engines.transports.buffers import RECYCLED, Pool, TensorPool, rounded
 from digrad.engines.transports.channel import Channel, Listener, available, connect
 
 linux = pytest.mark.skipif(not available(), reason="no anonymous shared memory")
 
 
 def test_results_are_used_again_when_nobody_holds_them() -> None:
-    results, like = Results(), torch.empty(1, RECYCLED)
+    results, like = TensorPool(), torch.empty(1, RECYCLED)
     first = results.take(like)
     where, part = first.data_ptr(), first[:, 5:9]
     second = results.take(like)
@@ -40,14 +40,14 @@ def test_results_are_used_again_when_nobody_holds_them() -> None:
 
 
 def test_results_have_the_shape_asked_for() -> None:
-    results = Results()
+    results = TensorPool()
     for like in (torch.empty(2, 3, RECYCLED // 8).double(), torch.empty(4, 2).mT):
         got = results.take(like)
         assert (got.shape, got.dtype, got.is_contiguous()) == (like.shape, like.dtype, True)
 
 
 def test_idle_results_do_not_pile_up() -> None:
-    results = Results()
+    results = TensorPool()
     for k in range(40):
         results.take(torch.empty(1, RECYCLED + k))
     assert len(results._idle) <= 4
@@ -67,7 +67,7 @@ def test_sizes_are_rounded_up() -> None:
     assert [rounded(size) for size in (0, 1, 4096, 4097, 10_000)] == [4096, 4096, 4096, 8192, 16384]
 
 
-def lent(slots: Slots, size: int, readers: list[int], *, early: bool) -> Slot:
+def lent(slots: Slots, size: int, readers: list[int], *, early: bool) -> MessageSlot:
     slot = slots.take(size)
     slots.lend(slot, readers, early=early)
     return slot

@@ -137,3 +137,11 @@ def test_compare_puts_the_shortest_transient_time_first() -> None:
     rows = dg.compare(["directed-ring", "complete"], 8)
     assert [row["topology"] for row in rows] == ["complete", "directed-ring"]
     assert dg.compare("complete", 8)[0]["topology"] == "complete"
+
+
+def test_compare_names_what_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+    (row,) = dg.compare(["hypercube", "star"], 6)
+    assert row["topology"] == "star"
+    assert caplog.messages == ["not compared\n  hypercube: a hypercube has 2^k nodes, got n = 6"]
+    with pytest.raises(dg.DigradError, match=r"(?s)nothing to compare.*2\^k nodes, got n = 6"):
+        dg.compare("hypercube", 6)

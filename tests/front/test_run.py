@@ -101,12 +101,12 @@ def test_what_diverges_is_not_best() -> None:
 def test_pictures_and_pages(either: dg.Run, tmp_path: Path) -> None:
     assert isinstance(either.plot("loss"), Figure)
     assert isinstance(either.plot(x="messages", log=False, title="a"), Figure)
+    text = either.report(tmp_path / "own.html").read_text(encoding="utf-8")
     if either.folder is None or not either.folder.exists():
         either.save(tmp_path / "saved")
     assert either.folder is not None
     page = either.report()
     assert page == either.folder / "report.html"
-    text = either.report(tmp_path / "own.html").read_text(encoding="utf-8")
     assert "multi-sub-ring" in text or "ring" in text
     assert "<script" in text
 
@@ -114,7 +114,9 @@ def test_pictures_and_pages(either: dg.Run, tmp_path: Path) -> None:
 def test_its_words(either: dg.Run) -> None:
     assert repr(either).startswith("Run('simulation': 16 trials, 60 steps, gradient_norm, loss")
     assert str(either).count("\n") == 8
-    assert either._repr_html_().startswith("<pre>")
+    page = either._repr_html_()
+    assert page.startswith('<iframe title="simulation" sandbox="allow-scripts allow-downloads"')
+    assert page.count("<") == 2  # what is inside is the frame's, not the notebook's
 
 
 WRONG: dict[str, tuple[Any, str]] = {

@@ -112,7 +112,7 @@ def arguments(draw: Random, folder: Path) -> None:
     for name in draw.sample(list(given), min(len(given), draw.choice([1, 1, 2]))):
         given[name] = nasty(draw)
     if call is nets.save:
-        given["path"] = folder / "net.npz" if given["path"] == "net.npz" else given["path"]
+        given["path"] = folder / "net.npz" if given["path"] is fine["path"] else given["path"]
     try:
         call(**given) if call != Results.read else call(given["run_folders"])
     except Exception as error:

@@ -6,12 +6,17 @@ import select
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 
-from hostile.worker import KINDS, SECONDS
+from hostile.worker import KINDS, MEMORY, SECONDS
 
 PATIENCE = 120.0  # seconds that an input may take where it waits, or the machine is busy
 FINE = ("taken", "refused")
@@ -26,6 +31,7 @@ class Report:
     bad: list[dict[str, object]] = field(default_factory=list)
     slowest: float = 0.0
     most_bytes: int = 0
+    left: int = 0  # inputs that nobody had the time for
 
     def add(self, ending: dict[str, object]) -> None:
         self.ends[str(ending["kind"]), str(ending["end"])] += 1
@@ -36,6 +42,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{kind}: {count} {end}" for (kind, end), count in sorted(self.ends.items())]
+        lines += [f"{sum(self.ends.values()):,} inputs, {len(self.bad)} bad, {self.left:,} left"]
         lines += [f"slowest {self.slowest:.1f} s, largest {self.most_bytes / 2**20:,.0f} MiB"]
         lines += [f"{b['kind']} {b['seed']} {b['end']}:\n{b['said']}" for b in self.bad[:40]]
         return "\n".join(lines)
@@ -97,9 +104,48 @@ def inputs_of(seeds: range) -> Iterator[tuple[str, int]]:
     return ((kind, seed) for seed in seeds for kind in KINDS)
 
 
+def shared(inputs: Iterable[tuple[str, int]], workers: int, seconds: float) -> Report:
+    """Hand inputs to several workers; none after so many seconds, which the report tells."""
+    report, left, lock = Report(), iter(inputs), Lock()
+    end = monotonic() + seconds
+
+    def work() -> None:
+        own = Worker()
+        try:
+            while monotonic() < end:
+                with lock:
+                    chosen = next(left, None)
+                if chosen is None:
+                    return
+                ending = own.take(*chosen)
+                with lock:
+                    report.add(ending)
+        finally:
+            own.stop()
+
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(work) for _ in range(workers)]:
+            done.result()
+    report.left = sum(1 for _ in left)
+    return report
+
+
+def main() -> None:
+    parser = ArgumentParser(prog="python -m hostile.campaign", description=__doc__)
+    parser.add_argument("first", type=int, help="the first seed")
+    parser.add_argument("last", type=int, help="the seed to stop before")
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)} [default: all]")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--minutes", type=float, default=inf, help="hand out none after these")
+    asked = parser.parse_args()
+    chosen = asked.kinds or list(KINDS)
+    if unknown := set(chosen) - set(KINDS):
+        parser.error(f"there are no inputs of the kind {', '.join(unknown)}")
+    inputs = ((kind, seed) for seed in range(asked.first, asked.last) for kind in chosen)
+    report = shared(inputs, asked.workers, 60 * asked.minutes)
+    print(report)
+    sys.exit(bool(report.bad or report.left or report.most_bytes >= MEMORY))
+
+
 if __name__ == "__main__":  # cd tests; python -m hostile.campaign 0 2000
-    first, last = map(int, sys.argv[1:3])
-    chosen = sys.argv[3:] or list(KINDS)
-    alone = Worker()
-    print(campaign(((kind, seed) for seed in range(first, last) for kind in chosen), alone))
-    alone.stop()
+    main()

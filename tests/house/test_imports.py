@@ -24,27 +24,33 @@ ROOMS: dict[str, set[str]] = {
     "models": {"base"},
     "problems": {"base", "data", "models", "theory"},
     "algorithms": {"base", "networks", "theory"},
-    "engines": {"base", "networks", "algorithms"},
+    "clocks": {"base", "networks"},
+    "engines": {"base", "networks", "algorithms", "clocks"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
-    "runs": {"base", "networks", "theory", "problems", "algorithms", "engines", "optim"},
-    "show": {"base", "networks", "theory", "analysis", "runs"},
+    "runs": {"base", "networks", "theory", "problems", "algorithms", "clocks", "engines", "optim"},
+    "answers": {"base", "runs"},
+    "show": {"base", "networks", "theory", "analysis", "runs", "answers"},
     "front": {
-        *("base", "networks", "theory", "analysis", "problems", "algorithms", "runs", "show"),
+        *("base", "networks", "theory", "analysis", "problems", "algorithms", "clocks", "runs"),
+        "answers",
+        "show",
     },
     "studies": {"base", "networks", "theory", "problems", "algorithms", "runs", "show"},
     "cli": {
         *("base", "networks", "theory", "designs", "analysis", "data", "problems", "algorithms"),
-        *("engines", "runs", "show", "studies"),
+        *("engines", "runs", "answers", "show", "studies"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
 WITHOUT_TORCH: dict[str, bool] = {
     "digrad.base.counters": False,
+    "digrad.base.norms": False,
     "digrad.base": True,
     "digrad.networks": True,
     "digrad.theory": True,
     "digrad.analysis": True,
     "digrad.designs": True,
+    "digrad.clocks": True,
     "digrad.data.shards": False,
     "digrad.data": True,
     "digrad.algorithms.needs": True,
@@ -54,8 +60,11 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.runs.launches": True,
     "digrad.runs.lock": True,
     "digrad.runs.folder": True,
+    "digrad.runs.progress": True,
+    "digrad.runs.states": True,
     "digrad.front.networks": True,
     "digrad.runs.example": True,
+    "digrad.answers": True,
     "digrad.show": True,
     "digrad.cli.train": False,
     "digrad.cli": True,
@@ -202,6 +211,7 @@ def test_the_rules_can_be_broken(name: str, line: str, caught: bool) -> None:
 
 
 HEAVY = "torch", "matplotlib", "pandas"
+IN_VAIN = (*HEAVY, "networkx", "scipy.linalg", "scipy.sparse.linalg", "numpy.f2py")
 CALL = """
 import sys
 sys.argv = {argv!r}
@@ -223,6 +233,7 @@ finally:
         (["digrad", "analyze", "directed-ring", "-n", "5"], ""),
         (["digrad", "run", "--help"], ""),
         (["digrad", "data", "list"], ""),
+        (["digrad", "runs", "."], ""),
         (["digrad", "list", "algorithms"], "torch"),  # so that the test can see it
     ],
 )
@@ -235,3 +246,17 @@ def test_nothing_heavy_comes_in_vain(argv: list[str] | None, heavy: str, tmp_pat
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == f"heavy: {heavy}"
     assert argv is None or done.stdout
+
+
+def test_a_small_analysis_takes_little_along(tmp_path: Path) -> None:
+    """Modules are counted, not seconds: half of the time of a small command are imports."""
+    count = "lambda: print('modules:', len(sys.modules), file=sys.stderr)"
+    start = "import runpy; runpy.run_module('digrad', {}, '__main__')"
+    code = f"import atexit; atexit.register({count}); {start}"
+    script = CALL.format(argv=["digrad", "analyze", "directed-ring"], code=code, heavy=IN_VAIN)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    *_, taken, counted = done.stderr.splitlines()
+    assert taken == "heavy: "
+    assert int(counted.removeprefix("modules: ")) < 900

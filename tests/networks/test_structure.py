@@ -4,10 +4,12 @@ from math import gcd
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from digrad.networks import search
 from digrad.networks.digraph import Digraph
 from digrad.networks.structure import period, roots, source_parts, strong_parts
 from digrad.networks.topologies import complete, directed_ring, grid, star
@@ -121,3 +123,15 @@ def test_powers_of_valid_weights_reach_their_roots_everywhere_at_once(net):
         for _ in range((len(root) - 1) ** 2 + 1 + net.n):
             power = np.minimum(power @ links, 1)
         assert power[:, root].all()
+
+
+@given(graph=digraphs())
+def test_small_and_large_graphs_are_searched_alike(graph):
+    W, sources = graph.adjacency(), np.arange(graph.n)
+    by_numpy = search.hops(W, sources), search.strong_labels(W)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SMALL", 0)
+        assert np.array_equal(search.hops(W, sources), by_numpy[0])
+        count, labels = search.strong_labels(W)
+    assert count == by_numpy[1][0]
+    assert labels.tolist() == by_numpy[1][1].tolist()

@@ -180,3 +180,67 @@ def watched(rank: int, world: int, folder: str) -> dict[str, float]:
     assert rank == 0 or not opt._watch._writer
     assert rank > 0 or list(Path(folder).iterdir())
     return measure(opt.rows)
+
+
+def normed(rank: int) -> nn.Sequential:
+    """A model with batch norm, whose statistics depend on the rank."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    with torch.no_grad():
+        for _ in range(2):
+            model(rank + (1 + rank) * torch.randn(50, 3))
+    return model
+
+
+def buffers(rank: int, world: int) -> dict[str, Any]:
+    """Own and common buffers; the second time of a model that the optimizer does not know."""
+    net, model = directed_ring(world), normed(rank)
+    opt = Decentralized(model, "push-pull", net, timeout=20.0)
+    own = [b.clone() for b in model.buffers()]
+    with opt.consensus():
+        common = [b.clone() for b in model.buffers()]
+    after = [b.clone() for b in model.buffers()]
+    opt.close()
+    blind = Decentralized(model.parameters(), "push-pull", net, timeout=20.0)
+    with blind.consensus(model):
+        again = [b.clone() for b in model.buffers()]
+    blind.close()
+    return {"own": own, "common": common, "after": after, "again": again}
+
+
+def wrapped(rank: int, world: int, inside: bool) -> str:
+    """A model in DistributedDataParallel, over all ranks or within a node of one rank."""
+    alone = [distributed.new_group([k], backend="gloo") for k in range(world)]
+    group = alone[rank] if inside else None
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1), process_group=group)
+    net = directed_ring(world)
+    opt = Decentralized(model.module.parameters(), "push-pull", net, timeout=20.0)
+    model(torch.ones(1, 2)).sum().backward()
+    opt.step()
+    opt.close()
+    return "fine"
+
+
+def nccl(rank: int, world: int) -> float:
+    """One rank on a GPU, over NCCL: steps, an answer and a checkpoint."""
+    group = distributed.new_group([0], backend="nccl")
+    model = nn.Linear(3, 1).cuda()
+    options = {"inner": "adamw", "group": group, "timeout": 20.0}
+    opt = Decentralized(model, "push-pull", directed_ring(1), lr=0.1, **options)
+    for _ in range(3):
+        opt.zero_grad()
+        model(torch.ones(4, 3, device="cuda")).square().sum().backward()
+        opt.step()
+    with opt.consensus() as xhat:
+        found = float(xhat.sum())
+    opt.close()
+    return found
+
+
+def sharded(rank: int, world: int) -> None:
+    """A model whose parameters FSDP has spread over the ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (world,)))
+    Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)

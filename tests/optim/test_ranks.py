@@ -99,3 +99,33 @@ def test_ranks_that_differ(what: str, field: str) -> None:
 )
 def test_wrong_numbers_of_nodes(n: int, own: int, text: str) -> None:
     assert text in errors("wrong_size", 2, n=n, own=own)[1]
+
+
+def test_all_ranks_evaluate_with_the_same_buffers() -> None:
+    """Those of all data taken together; each rank's own come back."""
+    made = ran("buffers", 2)
+    means, variances, counts = zip(*(rank["own"] for rank in made), strict=True)
+    assert not torch.equal(means[0], means[1])
+    mean = torch.stack(means).mean(0)
+    spread = torch.stack([v + (m - mean) ** 2 for m, v in zip(means, variances, strict=True)])
+    for rank in made:
+        torch.testing.assert_close(rank["common"][0], mean)
+        torch.testing.assert_close(rank["common"][1], spread.mean(0))
+        assert torch.equal(rank["common"][2], counts[0])
+        assert all(map(torch.equal, rank["common"], made[0]["common"]))
+        assert all(map(torch.equal, rank["common"], rank["again"]))
+        assert all(map(torch.equal, rank["own"], rank["after"]))
+
+
+def test_wrappers_that_average_gradients_over_nodes_are_refused() -> None:
+    """Wherever the parameters were taken from; within a node they are fine."""
+    said = errors("wrapped", 2, inside=False)
+    assert all("wrapped in DistributedDataParallel, which averages" in text for text in said)
+    assert all("hint: train the model itself, model.module" in text for text in said)
+    assert ran("wrapped", 2, inside=True) == ["fine", "fine"]
+
+
+@NO_GPU
+def test_one_rank_over_nccl() -> None:
+    (found,) = ran("nccl", 1)
+    assert found == found

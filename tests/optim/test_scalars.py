@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from digrad.base.errors import ParameterError
-from digrad.optim import Decentralized
+from digrad.optim import CSVLogger, Decentralized
 from digrad.optim.scalars import measure
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Moment
@@ -98,3 +98,53 @@ def test_without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network_of("push-pull")
     with pytest.raises(ParameterError, match=r"pip install 'digrad\[tensorboard\]'"):
         Decentralized([m.parameters() for m in models(net.n)], "push-pull", net, log_dir="x")
+
+
+class Kept:
+    """As a run of Weights & Biases has it."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, scalars: dict[str, float], step: int) -> None:
+        self.entries.append((step, scalars))
+
+
+def test_whatever_has_a_method_log(tmp_path: Path) -> None:
+    net, kept, path = network_of("push-pull"), Kept(), tmp_path / "scalars.csv"
+    for logger in (kept, CSVLogger(path)):
+        made = models(net.n)
+        opt = Decentralized(made, "push-pull", net)
+        opt.watch(logger, every=2)
+        train(opt, made, 4)
+    assert [step for step, _ in kept.entries] == [2, 4]
+    header, *lines = path.read_text().splitlines()
+    assert header.split(",")[:4] == ["step", "consensus", "tracking", "bytes"]
+    assert [line.split(",")[0] for line in lines] == ["2", "4"]
+    assert float(lines[0].split(",")[1]) == kept.entries[0][1]["consensus"]
+    CSVLogger(path).log(dict.fromkeys(header.split(",")[1:], 1.0), 6)  # goes on where it was
+    assert len(path.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("logger", "every", "said"),
+    [
+        (7, 1, "7 is no logger: it has no method log"),
+        (CSVLogger, 1, "CSVLogger'> is no logger"),
+        (Kept(), 0, "every must be a whole number from 1 on, got 0"),
+    ],
+)
+def test_loggers_that_are_none(logger: Any, every: int, said: str) -> None:
+    net = network_of("push-pull")
+    opt = Decentralized(models(net.n), "push-pull", net)
+    with pytest.raises(ParameterError, match=said):
+        opt.watch(logger, every)
+
+
+def test_columns_that_change(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path / "scalars.csv")
+    logger.log({"loss": 1.0}, 1)
+    with pytest.raises(ParameterError, match="has the columns step, loss, not step, consensus"):
+        logger.log({"consensus": 1.0}, 2)
+    with pytest.raises(ParameterError, match="cannot be written"):
+        CSVLogger(tmp_path / "none" / "scalars.csv").log({"loss": 1.0}, 1)

@@ -141,26 +141,35 @@ def test_the_module_stays_untouched() -> None:
 # Buffers.
 
 
-def test_running_means_are_refused_with_the_reason() -> None:
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 3))
-    with pytest.raises(DigradError, match=r"'1.running_mean' changes") as error:
-        problem(module)
-    assert "no algorithm averages buffers" in str(error.value)
-    assert "hint: use nn.GroupNorm, or batch norm with track_running_stats=False" in str(
-        error.value
-    )
-
-
 def test_a_buffer_that_is_replaced_is_seen_too() -> None:
+    """It is no batch norm's, so it is said what becomes of it."""
+
     def count(self: nn.Module, x: Tensor) -> Tensor:
         self.steps = self.steps + 1
         return x
 
     module = With(count)
     module.register_buffer("steps", torch.zeros(()))
-    with pytest.raises(DigradError, match="'steps' changes"):
-        problem(module)
+    with pytest.warns(UserWarning, match="the buffers steps of With change in a forward pass"):
+        made = problem(module)
     assert module.steps == 0
+    x = made.start().expand(4, -1)
+    sample = made.sample(Sampler(torch.tensor(0), torch.arange(4)), range(1))[0]
+    kept = torch.arange(4.0)[:, None]
+    _, after = made.gradient_and_buffers(x, sample, slice(0, 4), kept, compiled=False)
+    assert torch.equal(after, kept + 1)
+    assert torch.equal(made.common(after), torch.tensor([2.5]))
+
+
+def test_a_buffer_that_changes_its_shape_is_refused() -> None:
+    def grow(self: nn.Module, x: Tensor) -> Tensor:
+        self.seen = torch.cat([self.seen, self.seen])
+        return x
+
+    module = With(grow)
+    module.register_buffer("seen", torch.zeros(1))
+    with pytest.raises(DigradError, match="'seen' changes its shape"):
+        problem(module)
 
 
 def test_batch_norm_without_running_means() -> None:

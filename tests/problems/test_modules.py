@@ -22,7 +22,7 @@ from digrad.networks import exponential, weigh
 from digrad.problems import (
     Compiled,
     KnownOptimum,
-    Measured,
+    MeasuresItself,
     ModuleProblem,
     Problem,
     losses,
@@ -106,7 +106,7 @@ def test_keeps_the_contract() -> None:
     problem, module, _ = case()
     assert isinstance(problem, Problem)
     assert isinstance(problem, Compiled)
-    assert isinstance(problem, Measured)
+    assert isinstance(problem, MeasuresItself)
     assert not isinstance(problem, KnownOptimum)
     assert (problem.nodes, problem.dim) == (4, len(flat(module.parameters())))
     assert torch.equal(problem.start(), flat(p.detach() for p in module.parameters()))
@@ -581,15 +581,12 @@ def linear(**changes) -> ModuleProblem:
             {"data": [(INPUTS, LABELS), (INPUTS.where(INPUTS < 1, torch.nan), LABELS)]},
             r"node 1: the inputs of sample \d are not finite\n  hint: leave",
         ),
-        (
-            {"module": Recurrent(), "data": [(INPUTS[:, None].expand(5, 2, 3), LABELS)]},
-            r"for many nodes at once\n  Batching rule not implemented for aten::gru",
-        ),
         (  # though not among the first, on which the loss is tried
             {"data": [(INPUTS.repeat(500, 1), torch.arange(2500) // 2100 * 3)]},
             "training targets go up to class 3, the module has 3 outputs",
         ),
-        ({"module": Branching()}, r"at once\n  vmap: .*\n  hint: .*branches on computed values"),
+        ({"precision": "bf8"}, "unknown precision 'bf8'\n  hint: did you mean 'bf16'"),
+        ({"way": "fast"}, "unknown way 'fast'"),
         ({"batch": 0}, "batch must be a whole number from 1 on, got 0"),
         ({"batch": 2.5}, "batch must be a whole number"),
         ({"node_samples": -1}, "node_samples must be a whole number from 0 on, got -1"),

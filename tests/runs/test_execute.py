@@ -30,6 +30,7 @@ from digrad.runs.execution import Local
 from digrad.runs.experiment import (
     AlgorithmSpec,
     Experiment,
+    ExperimentError,
     KindSpec,
     NetworkSpec,
     load_experiment,
@@ -534,3 +535,12 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
             execute.run(ONE, out)
         holder.kill()
     assert len(rows(execute.run(ONE, out))) == 5 * 4
+
+
+def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before the first step, with the number; not by the system that ends the process."""
+    given = planning.Given(problem=Quadratic.generate(5, 200_000, rotate=False))
+    assert planning.plan(ONE, given=given).jobs
+    monkeypatch.setattr("digrad.base.memory._free", lambda: iter([40e6]))
+    with pytest.raises(ExperimentError, match=r"1 trial of push-pull at a time, with 5 nodes of"):
+        planning.plan(replace(ONE, step_sizes=(0.1,), seeds=(0,)), given=given)

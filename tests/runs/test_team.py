@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,22 +17,10 @@ import torch
 
 import digrad as dg
 from digrad.base.errors import ParameterError
-from digrad.runs import execute, team
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
-from digrad.runs.folder import RunFolder
+from digrad.runs import execute, local_workers, team
+from digrad.runs.experiment import Experiment, KindSpec, to_table
 from digrad.runs.team import WorkerError
-
-SMALL = Experiment(
-    networks=(NetworkSpec("star", n=5), NetworkSpec("exponential", n=5)),
-    algorithms=(AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")),
-    problem=KindSpec("quadratic", {"dim": 3, "sigma": 0.5}),
-    steps=40,
-    step_sizes=(0.1, 0.05),
-    seeds=(0, 4),
-    metrics_every=6,
-)
-LONG = replace(SMALL, steps=1500, metrics_every=50)
-OFTEN = {"checkpoint_seconds": -1.0}  # a checkpoint at every record
+from runs_of_teams import LONG, OFTEN, SMALL, content, steps_of, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +29,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name[0] != "."]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +75,20 @@ def test_as_many_as_pay(
     """One process begins; where much is left, workers go on from where it was."""
     shared: list[tuple[int, list[int]]] = []
 
-    def share_out(common: Any, store: Any, workers: int) -> None:
+    def share_out(common: Any, store: Any, crew_for: Any) -> None:
         kept = [store.job(k) for k in range(4)]
-        shared.append((workers, [file.t for file in kept if file]))
-        team.share_out(common, store, workers)
+        shared.append((crew_for.args[-1], [file.t for file in kept if file]))
+        team.share_out(common, store, crew_for)
 
     monkeypatch.setattr(execute, "share_out", share_out)
-    monkeypatch.setattr(team, "usable_cores", lambda: 2)
+    monkeypatch.setattr(local_workers, "usable_cores", lambda: 2)
     assert content(execute.run(SMALL, tmp_path / "short")) == whole(SMALL)
     assert shared == []
     monkeypatch.setattr(execute, "TASTE_SECONDS", 0.0)
     monkeypatch.setattr(execute, "WORTH_SECONDS", 0.0)
     assert content(execute.run(SMALL, tmp_path / "long")) == whole(SMALL)
     assert shared == [(2, [12])]
-    monkeypatch.setattr(team, "usable_cores", lambda: 1)
+    monkeypatch.setattr(local_workers, "usable_cores", lambda: 1)
     assert content(execute.run(SMALL, tmp_path / "one")) == whole(SMALL)
     assert len(shared) == 1
 
@@ -197,24 +179,11 @@ def test_the_parent_is_stopped(how: signal.Signals, tmp_path: Path, whole: Any) 
     assert content(execute.run(LONG, out, resume=True, workers=2)) == whole(LONG)
 
 
-def steps_of(out: Path) -> dict[int, int]:
-    """How far the jobs in a folder are."""
-    found = ((k, RunFolder(out).job(k)) for k in range(4))
-    return {k: file.t for k, file in found if file is not None}
-
-
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not come to that"
-        time.sleep(0.02)
 
 
 def test_objects_from_python(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,9 +9,10 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from digrad.base.errors import DigradError
-from digrad.runs.results import Results
+from digrad.runs.results import Key, Results
 from digrad.show.figures.curves import draw_curves
 from digrad.show.figures.drawing import save_figure
+from digrad.show.figures.styles import DASHES, arrange
 
 HEADER = (
     "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
@@ -330,3 +331,58 @@ def test_curves_of_few_points_are_marked_at_different_ones(
     places = [set(line.get_markevery()) for line in curves_of(axes).values()]
     assert [len(each) for each in places] == [3, 2, 2]
     assert len(set.union(*places)) == 7
+
+
+def test_no_dash_is_there_twice_and_many_step_sizes_are_shades(tmp_path):
+    keys = [Key("run", "ring", "S-PP", 0.1 * 2**k) for k in range(6)]
+    assert len({DASHES[style.dash] for style in arrange(keys, "", "").styles.values()}) == 6
+    sizes = [0.1 * 2**k for k in range(7)]
+    seven = Results.read(write(tmp_path / "seven", ("ring", "star"), ("S-PP", "SGP"), sizes))
+    figure = draw_curves(seven)
+    assert [axes.get_title() for axes in figure.axes] == [
+        *("ring, S-PP", "star, S-PP"),
+        *("ring, SGP", "star, SGP"),
+    ]
+    for axes in figure.axes:
+        assert len({line.get_color() for line in curves_of(axes).values()}) == 7
+    assert legend(figure) == [f"γ = {size:g}" for size in reversed(sizes)]
+    with pytest.raises(
+        DigradError, match="7 step sizes cannot be told by 6 dashes\n  hint: colour"
+    ):
+        draw_curves(seven, color_by="algorithm")
+
+
+def test_small_multiples_come_before_spaghetti(tmp_path):
+    names = [f"a{k}" for k in range(5)]
+    crowded = Results.read(write(tmp_path / "r", algorithms=names, sizes=(0.1, 0.2, 0.3)))
+    assert [axes.get_title() for axes in draw_curves(crowded).axes] == names
+    assert len(draw_curves(crowded, columns="network").axes) == 1
+
+
+def test_colours_tell_what_is_asked_for(full):
+    figure = draw_curves(full, color_by="network")
+    assert [axes.get_title() for axes in figure.axes] == ["S-PP", "SGP", "AB"]
+    for axes in figure.axes:
+        by_name = {(k.split(",")[0], v.get_color()) for k, v in curves_of(axes).items()}
+        assert len(by_name) == 2
+    one = draw_curves(full, color_by="network", columns="run").axes[0]
+    looks = [(a.get_color(), a.get_marker(), a.get_linestyle()) for a in curves_of(one).values()]
+    assert len(set(looks)) == len(looks) == 12
+    with pytest.raises(DigradError, match="did you mean 'network'"):
+        draw_curves(full, color_by="networks")
+
+
+@pytest.mark.parametrize("width", [245.0, 510.0])
+def test_a_figure_is_as_wide_as_a_journal_asks_for(full, tmp_path, width):
+    figure = draw_curves(full, width=width)
+    assert 72 * figure.get_figwidth() == pytest.approx(width)
+    save_figure(figure, tmp_path / "f.png")
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    for k, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:k])
+
+
+def test_letters_in_a_pdf_are_fonts_not_pictures(full, tmp_path):
+    content = save_figure(draw_curves(full), tmp_path / "f.pdf").read_bytes()
+    assert b"/Type0" in content  # TrueType (42), which journals take, and not Type 3
+    assert b"/Type3" not in content

@@ -68,7 +68,7 @@ def test_the_figure_on_robustness() -> None:
         assert [n.label for n in experiment.networks] == ["Multi. Sub-Ring"]
         assert experiment.steps == 3_900
         assert experiment.schedule.params["at"] == [2_400, 3_300]  # in proportion
-        assert experiment.steps % experiment.record_every == 0
+        assert experiment.steps % experiment.metrics_every == 0
     assert {e.step_sizes for e in nodes} == {(0.01,)}
     assert len({e.name for e in (sizes, *nodes)}) == 6
 

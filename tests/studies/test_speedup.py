@@ -207,12 +207,14 @@ def test_a_shifted_mean_moves_like_sgd() -> None:
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> list[study.Point]:
+def points(tmp_path_factory: pytest.TempPathFactory) -> list[study.SpeedupPoint]:
     small = Study(sizes=(1, 4, 16), horizons=(256,), seeds=6, sigma=4.0)
     return study.speedup(tmp_path_factory.mktemp("speedup") / "s", small)
 
 
-def test_the_condition_separates_at_the_theorems_step_only(points: list[study.Point]) -> None:
+def test_the_condition_separates_at_the_theorems_step_only(
+    points: list[study.SpeedupPoint],
+) -> None:
     rows = {str(row["family"]): row for row in study.slopes_table(points)}
     for family in (*SPEEDING, VIOLATING, CENTRALIZED):
         assert rows[family]["matched_n"].value == pytest.approx(-0.5, abs=0.1)
@@ -224,7 +226,7 @@ def test_the_condition_separates_at_the_theorems_step_only(points: list[study.Po
     assert "matched_T" not in rows[CENTRALIZED]  # there is one T only
 
 
-def test_points_are_what_was_planned(points: list[study.Point]) -> None:
+def test_points_are_what_was_planned(points: list[study.SpeedupPoint]) -> None:
     assert len(points) == 3 * (2 * len(FAMILIES) + 1)
     alone = [p.values for p in points if p.n == 1]
     assert np.ptp(alone, axis=0).max() < 1e-6  # one node has no network
@@ -239,7 +241,7 @@ def test_points_are_what_was_planned(points: list[study.Point]) -> None:
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
 
 
-def test_figure_tells_points_below_the_transient_time(points: list[study.Point]) -> None:
+def test_figure_tells_points_below_the_transient_time(points: list[study.SpeedupPoint]) -> None:
     late = [replace(p, transient=inf) if p.family == VIOLATING else p for p in points]
     figure = draw_speedup(late)
     assert len(figure.axes) == 4

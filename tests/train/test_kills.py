@@ -29,8 +29,9 @@ LONG: Experiment = replace(
     dtype="float32",
 )
 WORLD = 3
-# Imports once. For every line "DELAY WHOM": forks ranks that go on with the run, kills some of
-# them DELAY seconds after they were started, and prints how each ended.
+# Imports once. For every line "TIMEOUT DELAY WHOM": forks ranks that go on with the run, kills some
+# of them DELAY seconds after they have recorded something new (-DELAY: after they were started),
+# and prints how each ended.
 KILLER = """
 import os, signal, socket, sys, time
 from pathlib import Path
@@ -44,12 +45,18 @@ def port():
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
 
-def rank(number, at):
+def recorded():
+    try:
+        return os.stat(Path(out) / "metrics.csv").st_mtime_ns
+    except OSError:
+        return 0
+
+def rank(number, at, timeout):
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": at}
     told = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(told, 1), os.dup2(told, 2)
-    often = ["--timeout", "5", "--checkpoint", "0"]
+    often = ["--timeout", timeout, "--checkpoint", "0"]
     sys.argv[1:] = ["train", file, "--out", out, "--resume", *often, *options]
     try:
         cli.main()
@@ -59,14 +66,18 @@ def rank(number, at):
     os._exit(0)
 
 for line in sys.stdin:
-    delay, *whom = line.split()
-    at, children = port(), []
+    timeout, delay, *whom = line.split()
+    at, children, before = port(), [], recorded()
     for number in range(world):
         child = os.fork()
         if child == 0:
-            rank(number, at)
+            rank(number, at, timeout)
         children.append(child)
-    time.sleep(float(delay))
+    while whom and float(delay) > 0 and recorded() == before:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            break  # one has ended: it was done, or could not begin
+        time.sleep(0.005)
+    time.sleep(abs(float(delay)))
     for k in map(int, whom):
         os.kill(children[k], signal.SIGKILL)
     ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -94,7 +105,7 @@ def test_killed_at_random_moments(tmp_path: Path, options: list[str]) -> None:
         for attempt in range(16):
             every = attempt % 3 == 0
             whom = list(range(WORLD)) if every else [chance.randrange(WORLD)]
-            print(chance.uniform(0.0, 3.0), *whom, file=killer.stdin, flush=True)
+            print(5, chance.uniform(-1.0, 0.5), *whom, file=killer.stdin, flush=True)
             ends = list(map(int, killer.stdout.readline().split()))
             if ends == [0] * WORLD:
                 break
@@ -109,7 +120,7 @@ def test_killed_at_random_moments(tmp_path: Path, options: list[str]) -> None:
                 assert "Traceback" not in said
             if (out / "metrics.csv").exists():
                 lengths.add(len(rows(out)))
-        print(0, file=killer.stdin, flush=True)
+        print(120, 0, file=killer.stdin, flush=True)  # nobody is killed: however busy the machine
         assert killer.stdout.readline().split() == ["0"] * WORLD
         killer.stdin.close()
     assert killed >= 5

@@ -7,12 +7,15 @@ Row-wise arithmetic plus ``pull`` and ``push``: nothing here knows where nodes l
 from typing import Any
 
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
+from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.central import Centralized
-from digrad.algorithms.contract import Algorithm, Mixer, Needs, Traffic
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
+from digrad.algorithms.inner_kinds import INNERS, as_inner
 from digrad.algorithms.needs import check
+from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.algorithms.push_pull import (
     AB,
     BTPP,
@@ -36,6 +39,8 @@ from digrad.algorithms.push_sum import (
     Sonata,
     rounds_for,
 )
+from digrad.algorithms.robust import APPG, AsySonata, RFast
+from digrad.algorithms.robust_push_sum import RASGP, AsySPA
 from digrad.algorithms.rounds import KGT, KStepPushPull
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
@@ -78,22 +83,39 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "push-svrg": PushSvrg,
     "centralized": Centralized,
 }
+# Methods that wait for nobody: simulated on a clock, not stepped.
+UNWAITING: dict[str, type[Method[Any]]] = {
+    "r-fast": RFast,
+    "asy-sonata": AsySonata,
+    "appg": APPG,
+    "rasgp": RASGP,
+    "asyspa": AsySPA,
+    "ad-psgd": ADPSGD,
+    "swarm-sgd": SwarmSGD,
+}
+METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **UNWAITING}
 
 __all__ = [
     "AB",
     "ABN",
+    "ADPSGD",
     "ALGORITHMS",
+    "APPG",
     "BTPP",
     "D2",
     "DSGD",
     "DSGT",
     "DSGTHB",
+    "INNERS",
     "KGT",
+    "METHODS",
     "NIDS",
     "OSGP",
+    "RASGP",
     "SAB",
     "SGP",
     "STPP",
+    "UNWAITING",
     "ABCta",
     "ABSaga",
     "ABSvrg",
@@ -101,6 +123,9 @@ __all__ = [
     "AcceleratedPushPull",
     "AddOpt",
     "Algorithm",
+    "AsySPA",
+    "AsySonata",
+    "Asynchronous",
     "Centralized",
     "Costs",
     "Diffusion",
@@ -110,19 +135,25 @@ __all__ = [
     "KStepPushPull",
     "LocalSGP",
     "MGPushDiging",
+    "MessageCounts",
+    "Method",
     "Mixer",
     "MomentumTracking",
     "Needs",
     "OriginalPushPull",
+    "Pairwise",
     "PushDiging",
     "PushDigingATC",
     "PushPull",
     "PushSaga",
     "PushSvrg",
     "QGDSGDm",
+    "RFast",
     "Sonata",
-    "Traffic",
+    "SwarmSGD",
     "as_algorithm",
+    "as_inner",
+    "as_method",
     "check",
     "costs",
     "rounds_for",
@@ -135,17 +166,31 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     >>> as_algorithm("push-pull") == as_algorithm(PushPull) == PushPull()
     True
     """
+    method = as_method(given)
+    if not isinstance(method, Algorithm):
+        what = f"{type(method).__name__} waits for nobody, so it has no steps that all take"
+        hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
+        raise ParameterError(message(what, hint=hint))
+    return method
+
+
+def as_method(given: Any) -> Method[Any]:
+    """Return a method, synchronous or not, as ``as_algorithm`` does.
+
+    >>> as_method("r-fast") == RFast()
+    True
+    """
     make, name = given, getattr(given, "__name__", repr(given))
     if isinstance(given, str):
-        make = load_object(given) if is_own(given) else lookup(ALGORITHMS, given, "algorithm")
+        make = load_object(given) if is_own(given) else lookup(METHODS, given, "algorithm")
         name = given
-    if isinstance(make, type) and issubclass(make, Algorithm):
+    if isinstance(make, type) and issubclass(make, Method):
         try:
             return make()
         except TypeError as error:
             hint = "give its parameters defaults, or pass an object"
             raise ParameterError(message(f"{name} cannot be made: {error}", hint=hint)) from error
-    if not isinstance(make, Algorithm):
+    if not isinstance(make, Method):
         kind = name if isinstance(given, str) else type(given).__name__
         hint = "pass the name of one, or an object of a class derived from digrad.Algorithm"
         raise ParameterError(message(f"{kind} is not an algorithm", hint=hint))

@@ -15,7 +15,7 @@ from digrad.algorithms.trials import (
     DIM,
     STEPS,
     Dense,
-    Trial,
+    Rehearsal,
     Watched,
     answer,
     apart,
@@ -35,9 +35,9 @@ MOST_STEPS = 6000  # to reach the optimum
 EXACT_STEPS = (0.1, 0.03, 0.01)  # step sizes, of which one must do
 
 
-def _trials(algorithm: Algorithm[Any]) -> list[Trial]:
+def _trials(algorithm: Algorithm[Any]) -> list[Rehearsal]:
     net = suitable(algorithm)
-    return [Trial(algorithm, net, size) for size in MAGNITUDES]
+    return [Rehearsal(algorithm, net, size) for size in MAGNITUDES]
 
 
 def check_purity(algorithm: Algorithm[Any]) -> None:
@@ -194,7 +194,7 @@ def check_trials(algorithm: Algorithm[Any]) -> None:
 def check_fixed_point(algorithm: Algorithm[Any]) -> None:
     """From a common start, with gradients that are all zero, nothing moves."""
     net = suitable(algorithm)
-    trial, mixer = Trial(algorithm, net), Dense(net)
+    trial, mixer = Rehearsal(algorithm, net), Dense(net)
     x = trial.start()
     s = algorithm.init(x)
     for t in range(STEPS):
@@ -224,7 +224,7 @@ def check_exactness(algorithm: Algorithm[Any]) -> None:
 
 
 def _distance(algorithm: Algorithm[Any], net: Network, step: float) -> float:
-    trial, mixer = Trial(algorithm, net, noise=0.0), Dense(net)
+    trial, mixer = Rehearsal(algorithm, net, noise=0.0), Dense(net)
     lr = step / algorithm.moves_by(perron(net).n_pi)
     s, gap = algorithm.init(trial.start()), float("inf")
     for t in range(MOST_STEPS):

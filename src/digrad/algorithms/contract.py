@@ -26,6 +26,7 @@ from digrad.base.errors import ParameterError, message
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
+
 Form = Literal["atc", "cta"]
 Verb = Literal["pull", "push"]
 Scale = float | Tensor  # a number, or one for each trial
@@ -94,9 +95,10 @@ class Needs(Flag):
     ABOVE_MINUS_THIRD = auto()  # every eigenvalue of R
     TREES = auto()  # zero-one weights on two spanning trees with a common root
     ONE_TREE = auto()  # the same tree both ways: C = Rᵀ
+    TWO_WAY = auto()  # every link of R has its way back
 
 
-class Traffic(NamedTuple):
+class MessageCounts(NamedTuple):
     """What one step sends over every link, self-loops not counted."""
 
     pull_vectors: int = 0
@@ -105,32 +107,17 @@ class Traffic(NamedTuple):
     pull_scalars: int = 0
 
 
-class Algorithm(ABC, Generic[S]):
-    """A recursion on stacked variables; every state is a NamedTuple of tensors.
-
-    ``init`` and ``step`` are all one has to write; the rest says where it differs from the
-    common case. What it keeps and sends is counted (``costs``), not declared; ``digrad check``
-    holds a class to its word.
-    """
+class Method(ABC, Generic[S]):
+    """What synchronous and asynchronous methods have in common: what is known of a state."""
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
-    overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
-    columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
     moves_by_n_pi: ClassVar[bool] = False  # whether its mean moves by nπ times the mean gradient
 
     @abstractmethod
     def init(self, x: Tensor) -> S:
         """State before the first gradient; the rows of x are the common start."""
-
-    @abstractmethod
-    def step(self, s: S, g: Tensor, net: Mixer, lr: Scale) -> S:
-        """One step from the gradients g taken at ``point(s)``; s is left untouched.
-
-        Except for what ``overwrites`` names: once a verb with ``of="x"`` has been handed its
-        rows, ``s.x`` is not read any more, and the result may have been put in its place.
-        """
 
     def point(self, s: S) -> Tensor:
         """Where the next gradients are wanted: each node's current answer."""
@@ -149,23 +136,53 @@ class Algorithm(ABC, Generic[S]):
         return None
 
     @property
-    def samples(self) -> int:
-        """How many independent minibatches a step takes: averaged, or one by one (``Local``)."""
-        return 1
-
-    @property
     def speed(self) -> float:
         """How many times as far as a plain step its mean moves in the long run: momentum."""
         return 1.0
 
+    @property
+    def linear(self) -> bool:
+        """Whether it moves twice as far along twice the gradients: not if it divides by them."""
+        return True
+
+    @property
+    def traceable(self) -> bool:
+        """Whether its steps are operations on tensors alone, to be compiled and recorded."""
+        return True
+
     def moves_by(self, n_pi: float) -> float:
         """How far its mean moves, in mean gradients: a fair step is γ divided by that."""
-        return (n_pi if self.moves_by_n_pi else 1.0) * self.speed
+        return (n_pi if self.moves_by_n_pi and self.linear else 1.0) * self.speed
 
     def __repr__(self) -> str:
         """Name the class and its parameters, alike on all machines."""
         own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({own})"
+
+
+class Algorithm(Method[S]):
+    """A recursion on stacked variables; every state is a NamedTuple of tensors.
+
+    ``init`` and ``step`` are all one has to write; the rest says where it differs from the
+    common case. What it keeps and sends is counted (``costs``), not declared; ``digrad check``
+    holds a class to its word.
+    """
+
+    overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
+    columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
+
+    @abstractmethod
+    def step(self, s: S, g: Tensor, net: Mixer, lr: Scale) -> S:
+        """One step from the gradients g taken at ``point(s)``; s is left untouched.
+
+        Except for what ``overwrites`` names: once a verb with ``of="x"`` has been handed its
+        rows, ``s.x`` is not read any more, and the result may have been put in its place.
+        """
+
+    @property
+    def samples(self) -> int:
+        """How many independent minibatches a step takes (one by one: ``StepsAtHome``)."""
+        return 1
 
 
 def _fields(state: Any) -> Any:
@@ -185,7 +202,7 @@ class Early(Protocol[S_contra]):
 
 
 @runtime_checkable
-class Local(Protocol[S]):
+class StepsAtHome(Protocol[S]):
     """An algorithm that takes steps at home between two exchanges; a step is a whole round."""
 
     @property
@@ -202,7 +219,7 @@ def at_home(
     algorithm: Algorithm[S], s: S, gradient: Callable[[int, Tensor], Tensor], lr: Scale
 ) -> S:
     """Take the steps of a round that send nothing; ``gradient`` is told their number and place."""
-    if isinstance(algorithm, Local):
+    if isinstance(algorithm, StepsAtHome):
         for k in range(algorithm.local_steps):
             s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
     return s

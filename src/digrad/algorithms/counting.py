@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Traffic, at_home, changed
+from digrad.algorithms.contract import Algorithm, Change, MessageCounts, at_home, changed
 from digrad.base.errors import ParameterError, message
 
 STEPS = 3  # the first have gaps in their state, or send more
@@ -56,7 +56,7 @@ class Costs(NamedTuple):
 
     variables: dict[str, bool]  # by name: whether it is a vector, or one number
     memory: int  # vectors of the model's length, the model among them
-    traffic: Traffic
+    traffic: MessageCounts
 
 
 def costs(algorithm: Algorithm[Any]) -> Costs:
@@ -90,11 +90,11 @@ def _counted(algorithm: Algorithm[Any]) -> Costs:
 _remembered = lru_cache(maxsize=256)(_counted)
 
 
-def traffic(calls: list[Call]) -> Traffic:
+def traffic(calls: list[Call]) -> MessageCounts:
     """Add up the calls of one step."""
     sent: list[tuple[str, bool]] = [(verb, width > 1) for verb, width, _ in calls]
     kinds = [("pull", True), ("push", True), ("push", False), ("pull", False)]
-    return Traffic(*map(sent.count, kinds))
+    return MessageCounts(*map(sent.count, kinds))
 
 
 def checked_state(algorithm: Algorithm[Any], state: Any) -> Any:

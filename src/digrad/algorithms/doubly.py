@@ -20,6 +20,7 @@ from digrad.algorithms.contract import (
     Verb,
     leaving,
 )
+from digrad.algorithms.inner import Momentum
 from digrad.base.errors import lookup
 
 
@@ -27,6 +28,7 @@ class ModelState(NamedTuple):
     """State of methods without memory."""
 
     x: Tensor  # models, (..., nodes, dim)
+    m: Tensor | None = None  # momenta; none without them
 
 
 class DiffusionState(NamedTuple):
@@ -34,6 +36,7 @@ class DiffusionState(NamedTuple):
 
     x: Tensor  # models
     phi: Tensor | None = None  # RX, where gradients are taken; none in the form atc
+    m: Tensor | None = None  # momenta; none without them
 
 
 class ExtraState(NamedTuple):
@@ -54,7 +57,7 @@ _CORRECTED = Needs.PULL | Needs.DOUBLY_STOCHASTIC | Needs.SYMMETRIC
 
 
 @dataclass(frozen=True)
-class DSGD(Algorithm[ModelState]):
+class DSGD(Momentum, Algorithm[ModelState]):
     """Decentralized stochastic gradient descent: X⁺ = W(X - γG).
 
     With a constant step it stops near the optimum, at a distance that grows with γ and with
@@ -75,20 +78,23 @@ class DSGD(Algorithm[ModelState]):
     form: Form = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> ModelState:
-        return ModelState(x)
+        made: ModelState = self.state(ModelState)(x)
+        return made
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
-        return ModelState(FORMS[self.form](net.pull, s.x, (-lr, g), of="x"))
+        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        return type(s)(FORMS[self.form](net.pull, s.x, (-lr, d), of="x"), *kept)
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving((self.form, "pull", s.x))
 
 
 @dataclass(frozen=True)
-class Diffusion(Algorithm[DiffusionState]):
+class Diffusion(Momentum, Algorithm[DiffusionState]):
     """Diffusion with row-stochastic weights: X⁺ = R(X - γG).
 
     The same step as DSGD, without asking for column sums of 1. π_Rᵀ X then moves by
@@ -112,16 +118,19 @@ class Diffusion(Algorithm[DiffusionState]):
     form: Form = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> DiffusionState:
-        return DiffusionState(x, x if self.form == "cta" else None)
+        made: DiffusionState = self.state(DiffusionState)(x, x if self.form == "cta" else None)
+        return made
 
     def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
-        x = self.point(s) - lr * g
+        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        x = self.point(s) - lr * d
         if self.form == "cta":
-            return DiffusionState(x, net.pull(x, of="phi"))
-        return DiffusionState(net.pull(x, of="x"))
+            return type(s)(x, net.pull(x, of="phi"), *kept)
+        return type(s)(net.pull(x, of="x"), None, *kept)
 
     def point(self, s: DiffusionState) -> Tensor:
         return s.x if s.phi is None else s.phi

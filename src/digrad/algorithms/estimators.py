@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
-from digrad.algorithms.joined import joined, own_state
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
+from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
 
-Memory = tuple[Tensor | None, ...]  # by name in ``Estimator.names``; none before the first step
+# By name in ``Estimator.names``; none before the first step.
+EstimatorMemory = tuple[Tensor | None, ...]
 
 
 class Samples(Protocol):
@@ -46,8 +47,8 @@ class Estimator(Protocol):
         ...
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         """Return the estimates of step t at x, and the memory."""
         ...
 
@@ -70,8 +71,8 @@ class Saga:
         return samples + 1
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         table, mean = memory
         if table is None or mean is None:
@@ -87,7 +88,7 @@ class Saga:
 
     def _later(
         self, table: Tensor, mean: Tensor, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+    ) -> tuple[Tensor, EstimatorMemory]:
         fresh = [samples.one(x, number) for number in samples.drawn.unbind(-1)]
         places = [_place(number, x) for number in samples.drawn.unbind(-1)]
         before = [table.gather(-3, place).squeeze(-3) for place in places]
@@ -140,8 +141,8 @@ class Svrg:
         return 2
 
     def __call__(
-        self, memory: Memory, t: int, x: Tensor, samples: Samples
-    ) -> tuple[Tensor, Memory]:
+        self, memory: EstimatorMemory, t: int, x: Tensor, samples: Samples
+    ) -> tuple[Tensor, EstimatorMemory]:
         _check_drawn(samples)
         at, whole = memory
         if at is None or whole is None or t % (self.period or int(samples.sizes.max())) == 0:
@@ -178,14 +179,14 @@ class Estimated(Algorithm[Any]):
 
         The tensors of the old memory may be overwritten: see ``own``.
         """
-        memory = s[len(own_state(s)) :]
+        memory = s[len(without(s)) :]
         g, memory = self.estimator(memory, t, self.point(s), samples)
-        return g, type(s)(*own_state(s), *memory)
+        return g, type(s)(*without(s), *memory)
 
     def own(self, s: Any) -> Any:
         """Return the state with a memory that may be overwritten."""
-        memory = s[len(own_state(s)) :]
-        return type(s)(*own_state(s), *(None if v is None else v.clone() for v in memory))
+        memory = s[len(without(s)) :]
+        return type(s)(*without(s), *(None if v is None else v.clone() for v in memory))
 
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
@@ -193,24 +194,28 @@ class Estimated(Algorithm[Any]):
         return joined(kind, self.estimator.names)(*s)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        own = own_state(s)
+        own = without(s)
         return type(s)(*self.method.step(own, g, net, lr), *s[len(own) :])
 
     def early(self, s: Any) -> tuple[tuple[Verb, Tensor], ...]:
-        return self.method.early(own_state(s)) if isinstance(self.method, Early) else ()
+        return self.method.early(without(s)) if isinstance(self.method, Early) else ()
 
     def point(self, s: Any) -> Tensor:
-        return self.method.point(own_state(s))
+        return self.method.point(without(s))
 
     def answer(self, s: Any) -> Tensor:
-        return self.method.answer(own_state(s))
+        return self.method.answer(without(s))
 
     def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(own_state(s))
+        return self.method.tracker(without(s))
 
     @property
     def speed(self) -> float:
         return self.method.speed
+
+    @property
+    def linear(self) -> bool:
+        return self.method.linear
 
 
 @dataclass(frozen=True)

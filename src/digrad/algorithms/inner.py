@@ -1,90 +1,50 @@
 """What stands between the direction a method has found and the step it takes.
 
 A method finds a direction for each node: its tracker, or its gradient. An inner optimizer makes
-the update of it and remembers what it needs, as fields of the method's state, so that it is
+the update of it and remembers what it needs, as variables of the method's state, so that it is
 stored, resumed and cut into buckets like everything else. What it remembers never travels.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Scale
-from digrad.base.errors import ParameterError, message
-
-
-class Kept(NamedTuple):
-    """What an inner optimizer remembers; states have fields of these names."""
-
-    m: Tensor | None = None  # a decaying sum of directions; none before the first
-
-
-class Inner(Protocol):
-    """A rule from directions to updates: row by row, and pure."""
-
-    @property
-    def speed(self) -> float:
-        """How many times as far as a plain step it moves in the long run."""
-        ...
-
-    def __call__(
-        self, kept: Kept, direction: Tensor, point: Tensor, lr: Scale
-    ) -> tuple[Tensor, Kept]:
-        """Return D, for a step X - γD, and what is to be remembered."""
-        ...
-
-
-@dataclass(frozen=True)
-class HeavyBall:
-    """M⁺ = βM + Y; D = M⁺, or Y + βM⁺ after Nesterov: ``torch.optim.SGD(momentum=β)``.
-
-    Polyak, USSR Computational Mathematics 1964; Sutskever et al., ICML 2013.
-    """
-
-    beta: float
-    nesterov: bool = False
-
-    @property
-    def speed(self) -> float:
-        return 1 / (1 - self.beta)
-
-    def __call__(
-        self, kept: Kept, direction: Tensor, point: Tensor, lr: Scale
-    ) -> tuple[Tensor, Kept]:
-        m = decayed(kept.m, direction, self.beta)
-        return (torch.add(direction, m, alpha=self.beta) if self.nesterov else m), Kept(m)
-
-
-def decayed(m: Tensor | None, new: Tensor, beta: float) -> Tensor:
-    """βM + N; N where there is no M yet.
-
-    >>> decayed(torch.ones(1), torch.ones(1), 0.5)
-    tensor([1.5000])
-    """
-    return new if m is None else torch.add(new, m, alpha=beta)
+from digrad.algorithms.inner_kinds import as_inner
+from digrad.algorithms.rules import SGD, Inner
+from digrad.algorithms.states import joined
+from digrad.base.errors import ParameterError, message, shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """Gives a method momentum on what it steps along; none of it at β = 0.
+    """Gives a method an inner optimizer on what it steps along; a plain method has none.
+
+    A state of such a method ends in m, and is made by ``type(s)(..., *kept)``.
 
     Args:
         momentum: β, from 0 to less than 1. In the long run a step counts 1/(1 - β)-fold, which a
             fair step size is divided by.
         nesterov: whether to look ahead: Y + βM instead of M.
+        inner: an inner optimizer instead; see ``digrad.algorithms.as_inner``. It gets the step
+            size that it is used to: none is divided by its momentum.
     """
 
     momentum: float = 0.0
     nesterov: bool = False
+    inner: Any = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            what = f"momentum must lie in [0, 1), got {self.momentum}"
-            raise ParameterError(message(what, hint="try 0.9"))
-        if self.nesterov and not self.momentum:
-            raise ParameterError(message("nesterov needs a momentum", hint="set momentum = 0.9"))
+        SGD(self.momentum, self.nesterov)  # or says what is wrong with them
+        if self.inner is None:
+            return
+        if self.momentum:
+            what = f"momentum = {self.momentum} beside the inner optimizer {shown(self.inner)}"
+            raise ParameterError(message(what, hint="give the momentum to the inner optimizer"))
+        object.__setattr__(self, "inner", as_inner(self.inner))
 
     def __init_subclass__(cls) -> None:
         """Keep dataclasses from writing a repr of their own: see ``__repr__``."""
@@ -101,22 +61,48 @@ class Momentum:
         return f"{type(self).__name__}({', '.join(said)})"
 
     @property
-    def inner(self) -> Inner | None:
+    def rule(self) -> Inner | None:
         """What stands between direction and step; nothing in the plain method."""
-        return HeavyBall(self.momentum, self.nesterov) if self.momentum else None
+        if self.inner is not None:
+            made: Inner = self.inner
+            return made
+        return SGD(self.momentum, self.nesterov) if self.momentum else None
 
     @property
     def speed(self) -> float:
         """How many times as far as a plain step it moves in the long run."""
-        return self.inner.speed if self.inner else 1.0
+        return 1 / (1 - self.momentum)
 
-    def update(
-        self, m: Tensor | None, direction: Tensor, point: Tensor, lr: Scale
-    ) -> tuple[Tensor, Kept]:
+    @property
+    def linear(self) -> bool:
+        """Whether it moves twice as far along twice the direction."""
+        return self.rule is None or self.rule.linear
+
+    @property
+    def traceable(self) -> bool:
+        """Whether its steps are operations on tensors alone."""
+        return self.rule is None or self.rule.traceable
+
+    def state(self, kind: Any) -> Any:
+        """Return the type of states for what is remembered, ``kind`` ending in m."""
+        return joined(kind, self.rule.names[1:]) if self.rule else kind
+
+    def regularized(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
+        """G + λX, where weight decay belongs to the gradients."""
+        rule = self.rule
+        if rule is None or rule.decoupled or not rule.weight_decay:
+            return g
+        return torch.add(g, point(s), alpha=rule.weight_decay)
+
+    def update(self, s: Any, direction: Tensor, point: Callable[[Any], Tensor]) -> Any:
         """Return D, for a step X - γD, and what is to be remembered."""
-        if self.inner is None:
-            return direction, Kept()
-        return self.inner(Kept(m), direction, point, lr)
+        rule = self.rule
+        if rule is None:
+            return direction, ()
+        d, kept = rule(s[s._fields.index("m") :], direction)
+        if rule.decoupled and rule.weight_decay:
+            d = torch.add(d, point(s), alpha=rule.weight_decay)
+        return d, kept
 
 
 def inverse(lr: Scale) -> Scale:

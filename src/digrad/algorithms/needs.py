@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import eigsh
 
-from digrad.algorithms.contract import Algorithm, Needs
+from digrad.algorithms.contract import Method, Needs
 from digrad.base.errors import NetworkError, message
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
@@ -20,7 +19,7 @@ TOLERANCE = 2 * SUM_TOLERANCE  # mending the rows of R can move a column sum as 
 DENSE_N = 2000  # up to here all eigenvalues cost about a second
 
 
-def check(algorithm: Algorithm[Any], network: AnyNetwork) -> None:
+def check(algorithm: Method[Any], network: AnyNetwork) -> None:
     """Refuse a network on which an algorithm would go wrong.
 
     Of a timetable, who can be reached is asked of a whole period, all else of every slot.
@@ -45,9 +44,7 @@ largest strongly connected part of a graph
                     raise NetworkError(f"{where}{text}")
 
 
-def _asked(
-    algorithm: Algorithm[Any], network: AnyNetwork, need: Needs
-) -> Iterator[tuple[str, Any]]:
+def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator[tuple[str, Any]]:
     """Yield the networks and slots of which a need is asked, and where they are."""
     if isinstance(network, Network):
         yield "", network
@@ -92,6 +89,18 @@ def _one_tree(who: str, net: Slot, needs: Needs) -> str:
         f"{who} needs the same tree both ways, C = Rᵀ, but C[{i}, {j}] = {net.C[i, j]:.6g} "
         f"and R[{j}, {i}] = {net.R[j, i]:.6g}",
         hint="use stpp, which takes two trees with a common root",
+    )
+
+
+def _two_way(who: str, net: Slot, needs: Needs) -> str:
+    edges = net.pull_graph.edges
+    alone = np.setdiff1d(edges @ [net.n, 1], edges[:, ::-1] @ [net.n, 1])
+    if not len(alone):
+        return ""
+    j, i = (net.name(node) for node in divmod(int(alone[0]), net.n))
+    return message(
+        f"{who} averages pairs, and the link {j} -> {i} has no way back",
+        hint="use r-fast, which takes one-way links, or --undirected",
     )
 
 
@@ -168,6 +177,8 @@ def smallest_eigenvalue(W: csr_array) -> tuple[float, float]:
     if n <= DENSE_N:
         return float(np.linalg.eigvalsh(W.toarray())[0]), 1e-12
     # Eigenvalues of large rings crowd near the end: more digits would take minutes.
+    from scipy.sparse.linalg import eigsh
+
     start = Draws(0).uniform(n) - 0.5
     found = eigsh(W, k=1, which="SA", tol=1e-4, v0=start, return_eigenvectors=False)
     return float(found[0]), 1e-4
@@ -177,6 +188,7 @@ def smallest_eigenvalue(W: csr_array) -> tuple[float, float]:
 _COMPLAINTS: dict[Needs, Callable[[str, Any, Needs], str]] = {
     Needs.TREES: _trees,
     Needs.ONE_TREE: _one_tree,
+    Needs.TWO_WAY: _two_way,
     Needs.SYMMETRIC: _symmetric,
     Needs.DOUBLY_STOCHASTIC: _doubly_stochastic,
     Needs.STRONGLY_CONNECTED: _strongly_connected,

@@ -49,12 +49,13 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
         """How X and Y are mixed."""
 
     def init(self, x: Tensor) -> TrackingState:
-        return TrackingState(x)
+        made: TrackingState = self.state(TrackingState)(x)
+        return made
 
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: Scale) -> TrackingState:
         x_form, y_form = self.forms
-        y, d, g_kept, m = self.track(s, g, getattr(net, self.y_verb), y_form, s.x, lr)
-        return TrackingState(FORMS[x_form](net.pull, s.x, (-lr, d), of="x"), y, g_kept, m)
+        y, d, g_kept, kept = self.track(s, g, getattr(net, self.y_verb), y_form, self.point)
+        return type(s)(FORMS[x_form](net.pull, s.x, (-lr, d), of="x"), y, g_kept, *kept)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms

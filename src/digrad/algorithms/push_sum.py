@@ -26,7 +26,8 @@ from digrad.algorithms.contract import (
     combine_then_adapt,
     leaving,
 )
-from digrad.algorithms.inner import Kept, Momentum, decayed
+from digrad.algorithms.inner import Momentum
+from digrad.algorithms.rules import Kept
 from digrad.algorithms.tracking import TrackingMomentum
 from digrad.base.errors import ParameterError, lookup
 
@@ -74,7 +75,13 @@ class _Untracked(Momentum, Algorithm[PushSumState]):
     overwrites: ClassVar[tuple[str, ...]] = ("x",)
 
     def init(self, x: Tensor) -> PushSumState:
-        return PushSumState(x)
+        made: PushSumState = self.state(PushSumState)(x)
+        return made
+
+    def direction(self, s: PushSumState, g: Tensor) -> tuple[Tensor, Kept]:
+        """Return what a step goes along, and what is to be remembered."""
+        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        return d, kept
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving(("cta", "push", s.w))
@@ -95,8 +102,8 @@ class SGP(_Untracked):
 
     def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         w = _ones(s.x) if s.w is None else s.w
-        d, kept = self.update(s.m, g, s.x, lr)
-        return PushSumState(net.push(s.x - lr * d, of="x"), net.push(w, of="w"), *kept)
+        d, kept = self.direction(s, g)
+        return type(s)(net.push(s.x - lr * d, of="x"), net.push(w, of="w"), *kept)
 
 
 @dataclass(frozen=True)
@@ -121,8 +128,8 @@ class LocalSGP(SGP):
         return self.every - 1
 
     def local(self, s: PushSumState, g: Tensor, lr: Scale) -> PushSumState:
-        d, kept = self.update(s.m, g, s.x, lr)
-        return PushSumState(s.x - lr * d, s.w, *kept)
+        d, kept = self.direction(s, g)
+        return type(s)(s.x - lr * d, s.w, *kept)
 
 
 @dataclass(frozen=True)
@@ -135,9 +142,9 @@ class OSGP(_Untracked):
 
     def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         w = _ones(s.x) if s.w is None else s.w
-        d, kept = self.update(s.m, g, s.x, lr)
+        d, kept = self.direction(s, g)
         x = combine_then_adapt(net.push, s.x, (-lr, d), of="x")
-        return PushSumState(x, net.push(w, of="w"), *kept)
+        return type(s)(x, net.push(w, of="w"), *kept)
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving(("cta", "push", s.x), ("cta", "push", s.w))
@@ -153,10 +160,10 @@ class GradientPush(_Untracked):
     def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:
         # Rows of a common start stay equal under CX/C1, so the first gradient is rightly at X.
         v, w = s.x, s.w
+        d, kept = self.direction(s, g)
         if w is None:
             v, w = net.push(v, of="x"), net.push(_ones(v), of="w")
-        d, kept = self.update(s.m, g, v, lr)
-        return PushSumState(net.push(v - lr * d, of="x"), net.push(w, of="w"), *kept)
+        return type(s)(net.push(v - lr * d, of="x"), net.push(w, of="w"), *kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,16 +180,17 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
         """How u and Y are mixed."""
 
     def init(self, x: Tensor) -> DigingState:
-        return DigingState(x, _ones(x))
+        made: DigingState = self.state(DigingState)(x, _ones(x))
+        return made
 
     def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
         return self._step(s, g, net.push, lr)
 
     def _step(self, s: DigingState, g: Tensor, push: Mix, lr: Scale) -> DigingState:
         u_form, y_form = self.forms
-        y, d, g_kept, m = self.track(s, g, push, y_form, s.u, lr)
+        y, d, g_kept, kept = self.track(s, g, push, y_form, self.point)
         u = FORMS[u_form](push, s.u, (-lr, d), of="u")
-        return DigingState(u, push(s.v, of="v"), y, g_kept, m)
+        return type(s)(u, push(s.v, of="v"), y, g_kept, *kept)
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
@@ -301,19 +309,20 @@ class Sonata(TrackingMomentum, Algorithm[SonataState]):
     overwrites: ClassVar[tuple[str, ...]] = ("x", "z")
 
     def init(self, x: Tensor) -> SonataState:
-        return SonataState(x, _ones(x))
+        made: SonataState = self.state(SonataState)(x, _ones(x))
+        return made
 
     def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
         return leaving(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         momenta = self.follows_momenta
-        new, last = (decayed(s.m, g, self.momentum), s.m) if momenta else (g, s.g)
+        new, last = self.followed(s, self.regularized(g, s, self.point))
         y = new if s.z is None or last is None else (s.z + new - last) / s.phi
-        d, kept = (y, Kept(new)) if momenta else self.update(s.m, y, s.x, lr)
+        d, kept = (y, (new,)) if momenta else self.update(s, y, self.point)
         phi = net.push(s.phi, of="phi")
         x = net.push(s.phi * (s.x - lr * d), of="x") / phi
-        return SonataState(x, phi, net.push(s.phi * y, of="z"), None if momenta else g, *kept)
+        return type(s)(x, phi, net.push(s.phi * y, of="z"), None if momenta else new, *kept)
 
     def answer(self, s: SonataState) -> Tensor:
         return s.phi * s.x

@@ -1,12 +1,14 @@
 """Gradient tracking, and where momentum goes in it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import FORMS, Form, Mix, Scale
-from digrad.algorithms.inner import Momentum, decayed
+from digrad.algorithms.contract import FORMS, Form, Mix
+from digrad.algorithms.inner import Momentum
+from digrad.algorithms.rules import SGD, Kept, decayed
 from digrad.base.errors import ParameterError, lookup, message
 
 PLACES = {"tracker": 0, "tracked": 1}
@@ -25,7 +27,7 @@ class Tracked(NamedTuple):
     y: Tensor  # the trackers
     d: Tensor  # what the models move along
     g: Tensor | None  # the gradients, if these are tracked
-    m: Tensor | None  # the momenta, if there are any
+    kept: Kept  # what the inner optimizer remembers: momenta first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +44,35 @@ class TrackingMomentum(Momentum):
     def __post_init__(self) -> None:
         super().__post_init__()
         lookup(PLACES, self.placement, "placement")
-        if self.follows_momenta and self.nesterov:
+        if not self.follows_momenta:
+            return
+        rule = self.rule
+        if not isinstance(rule, SGD):
+            what = f"momenta are tracked, which {rule} does not form of the gradients alone"
+            raise ParameterError(message(what, hint='set placement = "tracker"'))
+        if rule.nesterov:
             what = "nesterov looks ahead of the tracker, so its placement is the tracker"
             raise ParameterError(message(what, hint='set placement = "tracker"'))
 
     @property
     def follows_momenta(self) -> bool:
         """Whether trackers sum to the sum of the momenta instead of the gradients."""
-        return self.momentum > 0 and self.placement == "tracked"
+        return self.placement == "tracked" and self.rule is not None
 
-    def track(self, s: Any, g: Tensor, mix: Mix, form: Form, point: Tensor, lr: Scale) -> Tracked:
+    def followed(self, s: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what the trackers follow, and what they followed last."""
+        if not self.follows_momenta:
+            return g, s.g
+        assert isinstance(self.rule, SGD)
+        return decayed(s.m, g, self.rule.momentum), s.m
+
+    def track(
+        self, s: Any, g: Tensor, mix: Mix, form: Form, point: Callable[[Any], Tensor]
+    ) -> Tracked:
         """Make the trackers of a step and what it goes along, s having y, g and m."""
+        new, last = self.followed(s, self.regularized(g, s, point))
+        y = tracked(s.y, last, new, mix, form)
         if self.follows_momenta:
-            m = decayed(s.m, g, self.momentum)
-            y = tracked(s.y, s.m, m, mix, form)
-            return Tracked(y, y, None, m)
-        y = tracked(s.y, s.g, g, mix, form)
-        d, kept = self.update(s.m, y, point, lr)
-        return Tracked(y, d, g, kept.m)
+            return Tracked(y, y, None, (new,))
+        d, kept = self.update(s, y, point)
+        return Tracked(y, d, new, kept)

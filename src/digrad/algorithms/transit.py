@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Local, Mixer, Scale, at_home
+from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home
 from digrad.algorithms.counting import DIM, STEPS, Alone, Call
 from digrad.algorithms.estimators import SAID, Estimated, With
-from digrad.algorithms.joined import joined, own_state
+from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
 
 
@@ -84,8 +84,16 @@ class InTransit(Algorithm[Any]):
         return self.method.speed
 
     @property
+    def linear(self) -> bool:
+        return self.method.linear
+
+    @property
+    def traceable(self) -> bool:
+        return self.method.traceable
+
+    @property
     def local_steps(self) -> int:
-        return self.method.local_steps if isinstance(self.method, Local) else 0
+        return self.method.local_steps if isinstance(self.method, StepsAtHome) else 0
 
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
@@ -96,22 +104,22 @@ class InTransit(Algorithm[Any]):
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         mixer = _Waiting(net, self._waiting(s))
-        own = self.method.step(own_state(s), g, mixer, lr)
+        own = self.method.step(without(s), g, mixer, lr)
         return type(s)(*own, *(part for parts in mixer.waiting.values() for part in parts))
 
     def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
-        own, method = own_state(s), self.method
-        assert isinstance(method, Local)
+        own, method = without(s), self.method
+        assert isinstance(method, StepsAtHome)
         return type(s)(*method.local(own, g, lr), *s[len(own) :])
 
     def point(self, s: Any) -> Tensor:
-        return self.method.point(own_state(s))
+        return self.method.point(without(s))
 
     def answer(self, s: Any) -> Tensor:
-        return self.method.answer(own_state(s))
+        return self.method.answer(without(s))
 
     def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(own_state(s))
+        return self.method.tracker(without(s))
 
     def _waiting(self, s: Any) -> dict[str, list[Tensor]]:
         memory = list(s[len(s) - len(self._pushed) * self.links :])

@@ -61,7 +61,7 @@ class Watched(Alone):
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Rehearsal:
     """One algorithm on one network, with gradients of a given size."""
 
     algorithm: Algorithm[Any]

@@ -28,7 +28,7 @@ from digrad.theory import Setting
 
 KEYS = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
 OWN = (".npz", ".npy", ".mtx")  # files that name no attributes of links
-Weights = str | Sequence[str] | None
+WeightNames = str | Sequence[str] | None
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
     n: int,
     setting: Setting | None = None,
     *,
-    weights: Weights = None,
+    weights: WeightNames = None,
     push_graph: Any = "same",
     seed: int | None = None,
     load: Load | None = None,
@@ -64,7 +64,7 @@ def compare(
     return rows, refused
 
 
-def _schemes(weights: Weights) -> list[str | None]:
+def _schemes(weights: WeightNames) -> list[str | None]:
     return [weights] if isinstance(weights, str | None) else list(weights)
 
 

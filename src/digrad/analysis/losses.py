@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from digrad.base.errors import ParameterError, message
 from digrad.networks import Network
@@ -22,7 +21,7 @@ SHOWN = 20  # losses listed in a report
 
 
 @dataclass(frozen=True)
-class Loss:
+class WeakPoint:
     """A node or link whose loss cuts others off, and what remains without it."""
 
     node: int | None
@@ -43,8 +42,8 @@ class Losses:
     """All single points of failure of a network."""
 
     network: Network
-    nodes: list[Loss]
-    links: list[Loss]
+    nodes: list[WeakPoint]
+    links: list[WeakPoint]
 
     def to_dict(self) -> dict[str, Any]:
         """Return them ready for JSON, by names."""
@@ -76,11 +75,11 @@ def losses(network: Network) -> Losses:
         raise ParameterError(message(what, hint=f"--losses takes up to {MOST:,} of them together"))
     everybody = np.arange(network.n)
     nodes = [
-        Loss(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
+        WeakPoint(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
         for i, remains in _without_nodes(network)
     ]
     cut = [
-        Loss(None, link, remains, np.setdiff1d(everybody, remains))
+        WeakPoint(None, link, remains, np.setdiff1d(everybody, remains))
         for link, remains in _without_links(network, links)
     ]
     return Losses(network, nodes, cut)
@@ -127,6 +126,8 @@ def _going_on(R: csr_array, C: csr_array) -> Nodes:
 
 def _around(R: csr_array, C: csr_array, root: int) -> Nodes:
     """Return the nodes that a root reaches by pull links and that reach it by push links."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     part, inside = np.arange(R.shape[0]), root
     while True:
         down, up = csr_array(R[part][:, part].T), csr_array(C[part][:, part])

@@ -47,15 +47,21 @@ def plain_bytes(path: str | Path, most: int = LARGEST_TABLE, *, follow: bool = T
         OSError: It cannot be opened.
         FileFormatError: It is not plain, or too large.
     """
+    with plain_file(path, follow=follow) as stream:
+        check_bytes(os.fstat(stream.fileno()).st_size, most)
+        return read_bounded(stream, most)
+
+
+def plain_file(path: str | Path, *, follow: bool = True) -> BinaryIO:
+    """Open a plain file: no pipe, no device, no folder; see ``plain_bytes``."""
     flags = os.O_RDONLY
     for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK", *(() if follow else ("O_NOFOLLOW",))):
         flags |= getattr(os, name, 0)
-    with os.fdopen(os.open(path, flags), "rb") as stream:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise FileFormatError("not a plain file")
-        check_bytes(found.st_size, most)
-        return read_bounded(stream, most)
+    stream = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise FileFormatError("not a plain file")
+    return stream
 
 
 def json_of(raw: bytes | str) -> Any:

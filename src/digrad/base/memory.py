@@ -21,7 +21,12 @@ GIB = 2**30
 
 
 def check_memory(
-    needed: float, what: str, *, hint: str = "", error: type[DigradError] = ParameterError
+    needed: float,
+    what: str,
+    *,
+    hint: str = "",
+    error: type[DigradError] = ParameterError,
+    ceiling: bool = True,
 ) -> None:
     """Refuse what would take more memory than there may be.
 
@@ -30,10 +35,11 @@ def check_memory(
         what: what needs them, as the beginning of a sentence.
         hint: what to do instead.
         error: what is raised.
+        ceiling: whether it may also be no more than the ceiling, free or not.
     """
     if needed <= SMALL:
         return
-    most, why = _allowed()
+    most, why = _allowed() if ceiling else _allowed(needed)
     if needed > most:
         said = f"{what} would take about {needed / GIB:,.3g} GiB of memory, {why}"
         raise error(
@@ -46,8 +52,8 @@ def allowed() -> int:
     return _allowed()[0]
 
 
-def _allowed() -> tuple[int, str]:
-    ceiling = _ceiling()
+def _allowed(least: float = 0) -> tuple[int, str]:
+    ceiling = max(_ceiling(), int(least))
     free = int(SHARE * min(_free(), default=ceiling / SHARE))
     if free < ceiling:
         return free, f"more than the {free / GIB:.3g} GiB that may be used of what is free"

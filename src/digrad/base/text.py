@@ -46,3 +46,33 @@ def number(x: float | None, digits: int = 6) -> str:
     if x == int(x) and 1000 <= x < 1e15:
         return f"{int(x):,}"
     return f"{x:.{digits}g}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    >>> duration(0.2), duration(75), duration(600), duration(9000), duration(400_000)
+    ('1 s', '75 s', '10 min', '2 h 30 min', '4 days 15 h')
+    """
+    s = max(1, round(seconds))
+    if s < 120:
+        return f"{s} s"
+    minutes = round(s / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people.
+
+    >>> size(512), size(2048), size(3_407_838)
+    ('512 B', '2 KiB', '3.25 MiB')
+    """
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:.3g} {unit}"
+    return f"{count} B"

@@ -15,11 +15,14 @@ from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
+from digrad.cli.export import export
 from digrad.cli.output import warn
 from digrad.cli.overview import greet
 from digrad.cli.report import report
 from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
+from digrad.cli.tune import tune
+from digrad.cli.watch import list_runs, watch
 
 app = typer.Typer(
     add_completion=True,
@@ -31,8 +34,12 @@ for command in (networks.analyze, networks.compare, runs.init, runs.run, runs.pl
     app.command()(command)
 app.command()(check)
 app.command()(design)
+app.command()(tune)
 app.command()(train)
 app.command()(report)
+app.command()(export)
+app.command()(watch)
+app.command("runs")(list_runs)
 app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")

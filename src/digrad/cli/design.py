@@ -20,10 +20,10 @@ from digrad.cli.networks import (
     Figure,
     Json,
     LargestComponent,
-    Nodes,
+    NodeCount,
     Params,
     PushFile,
-    PushGraph,
+    PushGraphOption,
     Undirected,
     What,
     draw,
@@ -46,13 +46,13 @@ Goal = Annotated[
 def design(
     what: What,
     push_file: PushFile = None,
-    nodes: Nodes = None,
+    nodes: NodeCount = None,
     param: Params = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Which graph of a random topology, and which reference problems."),
     ] = None,
-    push_graph: PushGraph = "same",
+    push_graph: PushGraphOption = "same",
     goal: Goal = "accuracy",
     step: Annotated[
         float, typer.Option("--step", help="The largest step γ nπ L to be good at.")

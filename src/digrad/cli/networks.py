@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.quick import import_sparse
 from digrad.cli import completion
 from digrad.cli.links import (
     BandwidthAttr,
@@ -36,7 +37,7 @@ PushFile = Annotated[
         metavar="C_FILE", help="The file of C, where the first one holds R.", show_default=False
     ),
 ]
-Nodes = Annotated[
+NodeCount = Annotated[
     int | None, typer.Option("--nodes", "-n", help="Number of nodes of a topology [default: 16].")
 ]
 Params = Annotated[
@@ -51,7 +52,7 @@ WeightsName = Annotated[
         autocompletion=completion.weights,
     ),
 ]
-PushGraph = Annotated[
+PushGraphOption = Annotated[
     str,
     typer.Option(
         help="Push over the `same` links, or over their `reverse` as in the paper.",
@@ -82,11 +83,11 @@ Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or 
 def analyze(
     what: What,
     push_file: PushFile = None,
-    nodes: Nodes = None,
+    nodes: NodeCount = None,
     param: Params = None,
     seed: Seed = None,
     weights: WeightsName = None,
-    push_graph: PushGraph = "same",
+    push_graph: PushGraphOption = "same",
     lipschitz: Lipschitz = 1.0,
     sigma: Sigma = 1.0,
     delta_f: DeltaF = 1.0,
@@ -119,6 +120,7 @@ def analyze(
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
+    import_sparse()
     from digrad.analysis import analyze as run
     from digrad.analysis import losses as losing
     from digrad.networks import Network, build_any
@@ -195,7 +197,7 @@ def compare(
             autocompletion=completion.weights,
         ),
     ] = None,
-    push_graph: PushGraph = "same",
+    push_graph: PushGraphOption = "same",
     seed: Seed = None,
     lipschitz: Lipschitz = 1.0,
     sigma: Sigma = 1.0,
@@ -217,6 +219,7 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
+    import_sparse()
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
     from digrad.networks import TIMETABLES, TOPOLOGIES
@@ -271,7 +274,7 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS, costs
+    from digrad.algorithms import ALGORITHMS, UNWAITING, costs
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
@@ -287,6 +290,11 @@ def list_algorithms() -> None:
             _traffic(counted.traffic),
             Text((make.__doc__ or "").splitlines()[0]),
         )
+    for name, kind in UNWAITING.items():
+        flags = ", ".join(str(f.name).lower().replace("_", " ") for f in kind.needs)
+        words = Text((kind.__doc__ or "").splitlines()[0])
+        exact = "yes" if kind.exact else "no"
+        rows.add_row(Text(name, style="bold"), flags, exact, "", "waits for nobody", words)
     show(rows, width=220)
 
 

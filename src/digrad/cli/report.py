@@ -9,6 +9,7 @@ import typer
 from digrad.base.errors import ParameterError, message
 from digrad.cli.output import busy, show
 from digrad.cli.runs import Folders
+from digrad.cli.selecting import Best, Label, Only, Where, read
 
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.")]
 
@@ -19,8 +20,12 @@ def report(
         Path | None, typer.Option("--out", "-o", help="HTML file [default: DIR/report.html].")
     ] = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = "",
+    best: Best = "",
+    where: Where = None,
+    only: Only = None,
+    label: Label = None,
 ) -> None:
-    """Make one page of runs: curves, tables, networks and how to repeat them.
+    """Make one page of runs: who won, curves, the sweep, networks and how to repeat it.
 
     The page needs nothing else: no network, no other file.
 
@@ -28,7 +33,12 @@ def report(
     """
     target = out or folders[0] / "report.html"
     check_page(target)
-    write_run_page(folders, target, title=title)
+    trace = read(folders, where, only, label)
+    if best:
+        from digrad.answers import judge
+
+        judge(trace, best)  # what cannot be compared is said here; on a page it would be too late
+    write_run_page(folders, target, title=title, by=best, trace=trace)
 
 
 def check_page(path: Path | None) -> None:

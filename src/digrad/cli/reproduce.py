@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from digrad.base.errors import lookup
+from digrad.base.errors import ParameterError, lookup, message
 from digrad.cli import studies
 from digrad.cli.completion import fitting
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
+from digrad.cli.selecting import read
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """What the user asked for."""
 
     what: str
@@ -25,11 +26,13 @@ class Order:
     device: str
     resume: bool
     data_dir: str
+    text: str = ""
 
     @property
     def command(self) -> str:
         """The command that was given."""
         quick, data = " --quick" * self.quick, f" --data-dir {self.data_dir}" * bool(self.data_dir)
+        data += f" --text {self.text}" * bool(self.text)
         return f"digrad reproduce {self.what}{quick}{data} --out {self.folder}"
 
     @property
@@ -47,9 +50,9 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), robustness, "
-            "speedup or practice.",
-            metavar="networks|logistic|mnist|robustness|speedup|practice",
+            help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), fashion-mnist, "
+            "robustness, speedup, practice, cifar, language or asynchrony.",
+            metavar="WHAT",
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
@@ -57,24 +60,25 @@ def reproduce(
     out: Out = None,
     device: Device = "cpu",
     data_dir: Annotated[
-        str, typer.Option(help="Where the MNIST files are [default: $DIGRAD_DATA, or the cache].")
+        str, typer.Option(help="Where the image files are [default: $DIGRAD_DATA, or the cache].")
     ] = "",
+    text: Annotated[str, typer.Option(help="The text file that language learns from.")] = "",
     resume: Resume = False,
 ) -> None:
-    """Repeat a figure of the paper, or measure what its theorem says.
+    """Repeat a figure of the paper, measure what its theorem says, or train deep models.
 
     Example: digrad reproduce logistic --quick
     """
     make = lookup(FIGURES, what, "figure")
     folder = out or Path("runs") / (f"{what}-quick" if quick else what)
-    make(Order(what, quick, folder, device, resume, data_dir))
+    make(Request(what, quick, folder, device, resume, data_dir, text))
     if quick and what != "networks":
         show(
             "quick: much shorter than the figure itself, so methods may come in another order here"
         )
 
 
-def _networks(order: Order) -> None:
+def _networks(order: Request) -> None:
     from digrad.analysis import analyze
     from digrad.networks import erdos_renyi, multi_sub_ring, weigh
     from digrad.studies.networks import networks
@@ -90,28 +94,29 @@ def _networks(order: Order) -> None:
     show(f"report: {write_network_page(found, order.page)}")
 
 
-def _logistic(order: Order) -> None:
+def _logistic(order: Request) -> None:
     from digrad.studies.logistic import logistic
 
     with interruptible(order.again):
         execute(logistic(order.quick), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     plot([order.folder])
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _mnist(order: Order) -> None:
+def _mnist(order: Request) -> None:
     from digrad.studies.mnist import mnist
 
     with interruptible(order.again):
-        execute(mnist(order.quick, order.data_dir), order.folder, order.device, order.resume)
-    summary([order.folder])
+        experiment = mnist(order.quick, order.data_dir, order.what)
+        execute(experiment, order.folder, order.device, order.resume)
+    summary(read([order.folder]))
     for metric in ("loss", "test_accuracy"):
         plot([order.folder], metric=metric)
     write_run_page([order.folder], order.page, again=order.command)
 
 
-def _robustness(order: Order) -> None:
+def _robustness(order: Request) -> None:
     from digrad.runs.results import Results
     from digrad.show.figures import save_figure
     from digrad.studies.mnist import nodes, step_sizes
@@ -124,7 +129,7 @@ def _robustness(order: Order) -> None:
         for experiment, folder in zip((by_size, *by_nodes), folders, strict=True):
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
-    summary(folders)
+    summary(read(folders))
     sizes, *others = (Results.read(folder) for folder in folders)
     counts = [experiment.networks[0].n for experiment in by_nodes]
     figure = draw_robustness(sizes, dict(zip(counts, others, strict=True)))
@@ -134,11 +139,45 @@ def _robustness(order: Order) -> None:
     write_run_page(folders, order.page, again=order.command, pictures=shown)
 
 
-FIGURES: dict[str, Callable[[Order], None]] = {
+def _cifar(order: Request) -> None:
+    from digrad.studies.deep import cifar
+
+    experiments = cifar(order.quick, order.data_dir)
+    folders = [order.folder / e.name for e in experiments]
+    with interruptible(order.again):
+        for experiment, folder in zip(experiments, folders, strict=True):
+            begun = (folder / "experiment.toml").exists()
+            execute(experiment, folder, order.device, order.resume and begun)
+    summary(folders)
+    for x in ("step", "bytes"):
+        for folder in folders:
+            plot([folder], folder / f"test_accuracy-{x}.png", "test_accuracy", x, linear=True)
+    pictures = [folder / f"test_accuracy-{x}.png" for folder in folders for x in ("step", "bytes")]
+    write_run_page(folders, order.page, again=order.command, pictures=pictures)
+
+
+def _language(order: Request) -> None:
+    from digrad.studies.deep import language
+
+    if not order.text:
+        what = "language learns from a text file, and there is none"
+        raise ParameterError(message(what, hint="digrad reproduce language --text FILE"))
+    with interruptible(order.again):
+        execute(language(order.text, order.quick), order.folder, order.device, order.resume)
+    summary([order.folder])
+    plot([order.folder], metric="test_loss")
+    write_run_page([order.folder], order.page, again=order.command)
+
+
+FIGURES: dict[str, Callable[[Request], None]] = {
     "networks": _networks,
     "logistic": _logistic,
     "mnist": _mnist,
+    "fashion-mnist": _mnist,
     "robustness": _robustness,
     "speedup": studies.speedup,
     "practice": studies.practice,
+    "cifar": _cifar,
+    "language": _language,
+    "asynchrony": studies.asynchrony,
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from digrad.base.errors import DigradError, message
+from digrad.cli.output import warn
 
 
 class UntrustedError(DigradError):
@@ -25,7 +26,7 @@ def ask(experiment: Any, file: Path, trusted: bool) -> None:
     names = [f"{own.reference} ({own.path or 'an installed module'})" for own in code]
     what = f"{file} names code that is not digrad's, and running it would run that code"
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(message(what, *names), file=sys.stderr)
+        warn(message(what, *names))
         if input("run it? [y/N] ").strip().lower() in ("y", "yes"):
             return
         raise UntrustedError("not run")

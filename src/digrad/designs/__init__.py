@@ -4,6 +4,6 @@ The room is called ``designs`` because ``design`` is the function: read ``design
 """
 
 from digrad.designs.designing import Design, design
-from digrad.designs.measures import GOALS, Measured, Task
+from digrad.designs.measures import GOALS, Measured, Purpose
 
-__all__ = ["GOALS", "Design", "Measured", "Task", "design"]
+__all__ = ["GOALS", "Design", "Measured", "Purpose", "design"]

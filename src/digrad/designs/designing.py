@@ -6,9 +6,9 @@ from typing import Any
 
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.designs.descent import Clock, Progress
-from digrad.designs.measures import Measured, Task
+from digrad.designs.measures import Measured, Purpose
 from digrad.designs.noise import least_noise
-from digrad.designs.work import LARGEST, Work
+from digrad.designs.work import LARGEST, Designer
 from digrad.networks import Digraph, Network, as_network, weigh
 from digrad.networks.registry import NetworkLike
 from digrad.networks.traffic import Load
@@ -22,7 +22,7 @@ MOST = 50_000  # nodes that power iterations still manage
 class Design:
     """A network for given links: before, after, and what else was looked at."""
 
-    task: Task
+    task: Purpose
     before: Measured
     after: Measured
     lower_bound_J: float | None  # no weights on the given links have a smaller J
@@ -102,9 +102,9 @@ def design(
     True
     """
     before = _given(network, push_graph)
-    task = Task(goal, cap, condition, seed, load or Load())
+    task = Purpose(goal, cap, condition, seed, load or Load())
     _check(before, task, budget, keep_links, add_links, local)
-    work = Work(before, task, Clock(budget, progress))
+    work = Designer(before, task, Clock(budget, progress))
     small = before.n <= BOUNDED
     bound = least_noise(before.pull_graph, before.push_graph) if small else None
     order = work.run(local=local, keep_links=keep_links, add_links=add_links)
@@ -127,7 +127,7 @@ def _given(network: NetworkLike | tuple[Digraph, Digraph], push_graph: PushGraph
 
 def _check(
     net: Network,
-    task: Task,
+    task: Purpose,
     budget: float | None,
     keep_links: int | None,
     add_links: int,

@@ -21,7 +21,7 @@ MOST = 2000  # steps of S-PP that are looked at
 EXACT, NOISY = 1e-8, 1e-3  # of the first ‖∇f‖²: what counts as reached without and with noise
 
 
-class Forecast(NamedTuple):
+class PredictedSteps(NamedTuple):
     """Steps to 1e-8 of the first ‖∇f‖² without noise, to 1e-3 with; None: not in 2000 steps."""
 
     steps: float | None
@@ -38,7 +38,7 @@ def forecast(
     condition: float,
     seed: int,
     problems: int = 3,
-) -> Forecast:
+) -> PredictedSteps:
     """Return the steps that S-PP takes at the best γ of a grid, the mean over some problems."""
     top = min(0.98 * stable, 1.95)
     a, b = _problems(len(pi_R), condition, seed, problems)
@@ -53,7 +53,7 @@ def forecast(
             if not np.isnan(reached).any():
                 break
     means = reached.mean(axis=1)
-    return Forecast(*(None if np.isnan(mean) else float(mean) for mean in means))
+    return PredictedSteps(*(None if np.isnan(mean) else float(mean) for mean in means))
 
 
 def _problems(n: int, condition: float, seed: int, count: int) -> tuple[Floats, Floats]:

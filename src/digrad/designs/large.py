@@ -7,7 +7,7 @@ import numpy as np
 
 from digrad.base.streams import Draws
 from digrad.designs.closed_loop import LEAST_STEP, Floats, curvatures
-from digrad.designs.forecast import Forecast
+from digrad.designs.forecast import PredictedSteps
 from digrad.designs.measures import Measured
 from digrad.theory import perron
 
@@ -73,7 +73,7 @@ class LargeMeasured(Measured):
         return float(self._growth(a.T, grid).max(axis=0).min())
 
     @cached_property
-    def forecast(self) -> Forecast:
+    def forecast(self) -> PredictedSteps:
         """Predicted steps on one problem."""
         R, C = self.network.R, self.network.C
         return self._forecast(R, C, self.vectors.pi_R, problems=1)

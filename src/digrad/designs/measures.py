@@ -9,7 +9,7 @@ import numpy as np
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.designs.closed_loop import Floats, Pair, best_step, curvatures, rate, stable_step
-from digrad.designs.forecast import MOST, Forecast, forecast
+from digrad.designs.forecast import MOST, PredictedSteps, forecast
 from digrad.designs.noise import Response
 from digrad.designs.objective import Objective
 from digrad.networks.network import Network
@@ -24,7 +24,7 @@ GOALS = {
 
 
 @dataclass(frozen=True)
-class Task:
+class Purpose:
     """What a design is for: the goal, the largest step c, the condition number, seed and load."""
 
     goal: str = "accuracy"
@@ -59,7 +59,7 @@ class Measured:
 
     name: str  # of its weights
     network: Network
-    task: Task
+    task: Purpose
 
     @cached_property
     def pair(self) -> Pair:
@@ -99,11 +99,11 @@ class Measured:
         return rate(self.pair, best_step(self.pair, few, self.task.cap), fresh)
 
     @cached_property
-    def forecast(self) -> Forecast:
+    def forecast(self) -> PredictedSteps:
         """Predicted steps without and with noise."""
         return self._forecast(self.pair.R, self.pair.C, self.pair.pi_R, problems=3)
 
-    def _forecast(self, R: Any, C: Any, pi_R: Floats, problems: int) -> Forecast:
+    def _forecast(self, R: Any, C: Any, pi_R: Floats, problems: int) -> PredictedSteps:
         options = {"condition": self.task.condition, "seed": 2 * self.task.seed + 1}
         return forecast(
             R,

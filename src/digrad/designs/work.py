@@ -10,7 +10,7 @@ from digrad.base.errors import NetworkError
 from digrad.designs import subnetworks
 from digrad.designs.descent import Clock, Found, Masks, rounds, search, starts
 from digrad.designs.large import LargeMeasured
-from digrad.designs.measures import Measured, Task
+from digrad.designs.measures import Measured, Purpose
 from digrad.designs.objective import Objective
 from digrad.networks import WEIGHTS, Digraph, Network
 from digrad.networks.traffic import link_seconds
@@ -24,10 +24,10 @@ LIGHTER = (0.02, 0.05, 0.1)  # weights that may be dropped where links cost time
 QUIET = 10.0  # weight of lags when noise is what matters: with it, few steps are lost to lags
 
 
-class Work:
+class Designer:
     """One design under way: ``run`` it, then read ``added`` and ``notes``."""
 
-    def __init__(self, before: Network, task: Task, clock: Clock) -> None:
+    def __init__(self, before: Network, task: Purpose, clock: Clock) -> None:
         self.task, self.clock, self.notes = task, clock, list[str]()
         self.kind = LargeMeasured if before.n > LARGEST else Measured
         name = "uniform" if _same(before, "uniform") else "given"

@@ -1,5 +1,6 @@
 """From whatever people have to a network, and to what can be said of it."""
 
+import logging
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
@@ -201,6 +202,9 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Put topologies side by side, shortest transient time first; a row for each.
 
+    Those that do not exist at this n, or under these weights, are named in a warning of the logger
+    ``digrad``; if none exists, that is an error.
+
     Args:
         what: names of topologies.
         n: nodes.
@@ -213,4 +217,11 @@ def compare(
     for name in names:
         kind_of(name, "what to compare", str, hint="pass names of topologies, or files")
     n = whole(n, "n", least=1)  # or every topology would be left out
-    return side_by_side(names, n, setting, **options)[0]
+    rows, refused = side_by_side(names, n, setting, **options)
+    left_out = [f"{name}: {why}" for name, why in refused.items()]
+    if not rows:
+        hint = "take another n; digrad list topologies says what each needs"
+        raise ParameterError(message("there is nothing to compare", *left_out, hint=hint))
+    if left_out:
+        logging.getLogger("digrad").warning("%s", message("not compared", *left_out))
+    return rows

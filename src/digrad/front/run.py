@@ -2,36 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from digrad.base.errors import ParameterError, message
+from digrad.answers import Best, Verdict, best_steps, judge
+from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.columns import GROWING, VALUES
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder, RunFolderError
 from digrad.runs.lock import locked
 from digrad.runs.results import Results
 
 TRIAL = ("network", "algorithm", "lr", "seed")
-
-
-class Best(NamedTuple):
-    """The step size with which a method did best on a network."""
-
-    network: str
-    algorithm: str
-    lr: float
-    value: float  # the mean over the seeds at the last record
-    std: float
-    diverged: int  # trials of all step sizes
-    edge: str  # "largest" or "smallest" if no step size beyond it was tried, else ""
 
 
 class Run:
@@ -73,7 +62,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What was recorded, as NumPy columns."""
-        return Results.of(self.experiment.name, self._jobs)
+        return Results.of(self.experiment.name, self._jobs, self.experiment.steps)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -82,17 +71,21 @@ class Run:
 
     def to_pandas(self) -> Any:
         """Return a table: network, algorithm, lr, seed, step, then the metrics."""
-        pandas, results = _pandas(), self.results
-        trials = [results.trials[k] for k in results.trial]
-        heads = {
-            "network": [trial.key.network for trial in trials],
-            "algorithm": [trial.key.algorithm for trial in trials],
-            "lr": [trial.key.step_size for trial in trials],
-            "seed": [trial.seed for trial in trials],
-            "step": results.step,
-        }
-        recorded = [name for name in VALUES if not np.isnan(results.columns[name]).all()]
-        return pandas.DataFrame({**heads, **{name: results.columns[name] for name in recorded}})
+        from digrad.show.exports import to_pandas
+
+        return to_pandas(self.results)
+
+    def to_xarray(self) -> Any:
+        """Return a Dataset: a variable per metric over network, algorithm, lr, seed and step."""
+        from digrad.show.exports import to_xarray
+
+        return to_xarray(self.results)
+
+    def export(self, path: str | Path) -> Path:
+        """Write all records as ``.parquet`` or ``.csv``, with the columns of metrics.csv."""
+        from digrad.show.exports import write_export
+
+        return write_export(self.results, path)
 
     def __getitem__(self, metric: str) -> Any:
         """Return one metric: a row per recorded step, a column per trial."""
@@ -102,7 +95,8 @@ class Run:
     def answer(self, **which: Any) -> Tensor:
         """Return the method's own answer xhat of one trial, as a row.
 
-        That is π_Rᵀ X for methods of the push-pull kind, the plain mean for others.
+        That is π_Rᵀ X for methods of the push-pull kind, the plain mean for others. Read back
+        without its problem, the answer of a module with batch norm ends in its buffers.
 
         Args:
             which: ``network``, ``algorithm``, ``lr``, ``seed``; as many as it takes to name one.
@@ -112,7 +106,8 @@ class Run:
             network, algorithm, *_ = job.labels[trial]
             what = f"{algorithm} on {network} has only come to step {job.t}"
             raise RunFolderError(message(what, hint="resume the run first"))
-        return torch.from_numpy(np.array(job.answers[trial]))
+        row = torch.from_numpy(np.array(job.answers[trial]))
+        return row if self.problem is None else row[: self.problem.dim]
 
     def module(self, **which: Any) -> nn.Module:
         """Return the answer of one trial as a module, for a run of one.
@@ -123,14 +118,29 @@ class Run:
         if not isinstance(self.problem, ModuleProblem):
             hint = "pass problem= to Run.open" if self.problem is None else "take answer() instead"
             raise ParameterError(message("the run's problem is not that of a module", hint=hint))
-        return self.problem.module(self.answer(**which).to(self.problem.start().device))
+        self.answer(**which)  # or says why there is none
+        job, trial = self._trial(which)
+        assert job.answers is not None
+        row = torch.from_numpy(np.array(job.answers[trial]))  # with its buffers
+        return self.problem.module(row.to(self.problem.start().device))
 
-    def best(self, metric: str) -> list[Best]:
-        """Return the best step size of each method on each network, by its last mean value."""
-        curves, found = self.results.curves(metric), dict[tuple[str, str], list[Any]]()
-        for key, curve in curves.items():
-            found.setdefault((key.network, key.algorithm), []).append(curve)
-        return [_best(*where, same, metric) for where, same in found.items()]
+    def best(self, by: str = "") -> list[Best]:
+        """Return the best step size of each method on each network.
+
+        Args:
+            by: a metric at the end, ``"loss@200"`` at a step, or ``"loss@target=0.1"`` for the
+                steps it takes to a value; the first metric that was recorded by default.
+        """
+        return best_steps(self.results, by or self.metrics[0])
+
+    def judge(self, by: str = "", **options: Any) -> Verdict:
+        """Say who won and whether that is sure; ``print(run.judge().headline)``.
+
+        Args:
+            by: what to compare by, as in ``best``.
+            options: ``among``, ``"algorithm"`` or ``"network"``: what to compare.
+        """
+        return judge(self.results, by, **options)
 
     def plot(self, metric: str = "", **options: Any) -> Any:
         """Draw a metric along the run; a matplotlib figure.
@@ -156,18 +166,23 @@ class Run:
         return store.path
 
     def report(self, page: str | Path = "") -> Path:
-        """Write one page about the run, which needs nothing else; it has to be saved before.
+        """Write one page about the run, which needs nothing else.
 
         Args:
-            page: an HTML file; ``report.html`` in the run's folder by default.
+            page: an HTML file; ``report.html`` in the run's folder by default, if it has one.
         """
-        from digrad.show.pages import run_page, write_page
+        from digrad.show.pages import write_page
 
-        if self.folder is None:
-            hint = 'run.save("runs/mine") first'
-            raise ParameterError(message("the run has no folder to report on", hint=hint))
-        target = Path(page) if page else self.folder / "report.html"
-        return write_page(run_page([self.folder]), target)
+        if self.folder is None and not page:
+            hint = 'run.report("page.html"), or run.save("runs/mine") first'
+            raise ParameterError(message("the run has no folder to put the page in", hint=hint))
+        return write_page(self._page(), page or Path(self.folder or "") / "report.html")
+
+    def _page(self, **options: Any) -> Any:
+        from digrad.show.pages.runs import results_page, source_of
+
+        source = source_of(self.experiment, self.networks, self.folder)
+        return results_page(self.results, [source], **options)
 
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
@@ -182,9 +197,13 @@ class Run:
         return f"Run({e.name!r}: {e.trials} trials, {e.steps} steps, {', '.join(self.metrics)})"
 
     def _repr_html_(self) -> str:
-        from html import escape
+        """Return the page, for a notebook: without the networks, which may take long to judge."""
+        from digrad.show.pages import framed
 
-        return f"<pre>{escape(str(self))}</pre>"
+        try:
+            return framed(self._page(short=True))
+        except DigradError as error:  # as when nothing is recorded yet
+            return f"<pre>{escape(str(error))}</pre>"
 
     def _trial(self, which: dict[str, Any]) -> tuple[JobFile, int]:
         """Find the one trial that is meant."""
@@ -212,30 +231,3 @@ class Run:
             )
             hint = f"there are {options}"
         raise ParameterError(message(f"{len(found)} trials fit ({said})", hint=hint))
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        hint = "pip install pandas; run.results has the same as NumPy columns"
-        raise ParameterError(message("pandas is not installed", hint=hint)) from None
-    return pandas
-
-
-def _best(network: str, algorithm: str, curves: list[Any], metric: str) -> Best:
-    sign = -1 if metric in GROWING else 1
-    ends = []
-    for curve in curves:
-        last = curve.values[[step is None for step in curve.diverged_at], -1]
-        last = last[~np.isnan(last)]
-        if len(last):
-            spread = float(last.std(ddof=1)) if len(last) > 1 else 0.0
-            ends.append((sign * float(last.mean()), curve.key.step_size, spread))
-    fell = sum(curve.diverged for curve in curves)
-    if not ends:
-        return Best(network, algorithm, np.nan, np.nan, np.nan, fell, "")
-    value, lr, std = min(ends)
-    tried = sorted(curve.key.step_size for curve in curves)
-    edge = {tried[-1]: "largest", tried[0]: "smallest"}.get(lr, "") if len(tried) > 1 else ""
-    return Best(network, algorithm, lr, sign * value, std, fell, edge)

@@ -10,14 +10,24 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from digrad.algorithms import ALGORITHMS, Algorithm, as_algorithm
+from digrad.algorithms import METHODS, Method, as_method
+from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.clocks import Clock
+from digrad.clocks import clock as make_clock
 from digrad.front.networks import labelled
 from digrad.front.run import Run
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
 from digrad.runs.execute import do_jobs, run
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, typed
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    KindSpec,
+    NetworkSpec,
+    arguments,
+    typed,
+)
 from digrad.runs.folder import Memory
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress
 from digrad.runs.planning import Given, plan, resolved
@@ -28,7 +38,7 @@ from digrad.show.progress import progress_bar
 PLAIN = bool | int | float | str  # values that a file can hold
 TYPES: dict[str, Any] = {  # of arguments that a file has too
     **dict.fromkeys(("steps", "every"), int),
-    **dict.fromkeys(("device", "dtype", "compile", "name"), str),
+    **dict.fromkeys(("device", "dtype", "precision", "compile", "name"), str),
     **dict.fromkeys(("scale_by_n_pi", "resume", "progress"), bool),
     "out": str | Path,
     "seeds": tuple[int, ...],
@@ -49,12 +59,15 @@ def simulate(
     every: int = 0,
     device: str = "cpu",
     dtype: str = "",
+    precision: str = "full",
     scale_by_n_pi: bool = True,
+    clock: Clock | Mapping[str, Any] | None = None,
     compile: str = "auto",
     name: str = "simulation",
     out: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
+    cluster: Any = None,
     progress: bool | Progress = True,
     **keys: Any,
 ) -> Run:
@@ -77,16 +90,23 @@ def simulate(
         schedule: the name of one, a dict with its keys, or a function from the step's number to
             a factor of ``lr``.
         metrics: what to record; what is worth its cost by default.
-        every: steps from one record to the next; a hundredth of the run by default.
+        every: steps from one record to the next; a hundredth of the run by default, or more
+            where measuring would take more than a fifth of it.
         device: where the nodes live.
         dtype: float32 or float64; the problem's own if it is an object, else float32.
+        precision: ``full``, or ``bf16``: a module's forward and backward passes in bfloat16.
         scale_by_n_pi: give methods that move by nπ times the gradient lr/(nπ).
+        clock: how long gradients and messages take, from ``digrad.clock`` or a dict of its keys;
+            then the axes ``time`` and ``rounds`` are recorded too. Methods that wait for nobody
+            always have one.
         compile: ``auto``, ``always`` or ``never``.
         name: what reports call the run.
         out: a folder; then the run is recorded there, and can be interrupted and resumed.
         resume: go on with the run in ``out``.
         workers: processes that share the work; as many as pay by default, which is one for a
             short run. Results do not depend on it.
+        cluster: the machines of a cluster share it instead: the address of a Dask scheduler, a
+            client or a cluster of Dask's.
         progress: show it on a terminal, or a function that is told.
         keys: of the problem.
     """
@@ -95,7 +115,7 @@ def simulate(
     said = _typed(steps=steps, every=every, seeds=seeds, metrics=metrics, name=name)
     said |= _typed(scale_by_n_pi=scale_by_n_pi, compile=compile, device=device, resume=resume)
     said |= _typed(out="" if out is None else out, progress=callable(progress) or progress)
-    made, kind = _problem(problem, keys, device)
+    made, kind = _problem(problem, keys, device, _typed(precision=precision)["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
     methods = _methods(algorithms)
     rates = _rates(lr, list(methods))
@@ -116,7 +136,9 @@ def simulate(
         metrics=said["metrics"],
         metrics_every=said["every"],
         dtype=_typed(dtype=dtype)["dtype"] or _dtype(made),
+        precision=precision,
         scale_by_n_pi=scale_by_n_pi,
+        clock=_clock(clock),
         compile=compile,
         name=name,
     )
@@ -125,13 +147,14 @@ def simulate(
     with _progress(progress, experiment) as report:
         if out is not None:
             options: dict[str, Any] = {"device": device, "resume": resume, "workers": workers}
-            run(experiment, out, **options, progress=report, given=given)
+            run(experiment, out, **options, cluster=cluster, progress=report, given=given)
             return Run.open(out, problem=made)
         if resume:
             what = "resume goes on with a run in a folder, but there is none"
             raise ParameterError(message(what, hint="pass out= as well"))
         work, store = plan(resolved(experiment), device, given=given), Memory()
-        do_jobs(Common(work, device, given, report or _silent, CHECKPOINT_SECONDS), store, workers)
+        common = Common(work, device, given, report or _silent, CHECKPOINT_SECONDS)
+        do_jobs(common, store, workers, cluster)
     done = [store.jobs[job.index] for job in work.jobs]
     return Run(work.experiment, nets, done, problem=work.problem, code=work.code)
 
@@ -159,7 +182,9 @@ def _progress(wanted: bool | Progress, experiment: Experiment) -> Any:
     return progress_bar(experiment) if wanted else nullcontext()
 
 
-def _problem(given: Any, keys: dict[str, Any], device: str) -> tuple[Problem | None, KindSpec]:
+def _problem(
+    given: Any, keys: dict[str, Any], device: str, precision: str
+) -> tuple[Problem | None, KindSpec]:
     """Return the problem, if it is an object, and what a file says of it."""
     if isinstance(given, nn.Module):
         if "data" not in keys:
@@ -168,7 +193,8 @@ def _problem(given: Any, keys: dict[str, Any], device: str) -> tuple[Problem | N
         takes = dict.fromkeys(signature(ModuleProblem).parameters)
         for key in keys:
             lookup(takes, key, "argument of simulate or ModuleProblem")
-        made: Problem = ModuleProblem(given, **{"device": device, **keys})
+        told = {"device": device, "precision": precision, **keys}
+        made: Problem = ModuleProblem(given, **told)
         return made, KindSpec("given", {"class": type(given).__name__})
     if isinstance(given, Mapping):
         table = {**given, **keys}
@@ -181,6 +207,9 @@ def _problem(given: Any, keys: dict[str, Any], device: str) -> tuple[Problem | N
     if keys:
         named = dict.fromkeys(signature(simulate).parameters)
         lookup(named, next(iter(keys)), "argument of simulate")
+    if precision != "full":
+        what = f"precision = {precision!r} beside a problem that is made already"
+        raise ParameterError(message(what, hint="give it to the problem: ModuleProblem(...)"))
     if not isinstance(given, Problem):
         what = f"{type(given).__name__} is not a problem"
         hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
@@ -192,11 +221,11 @@ def _dtype(problem: Problem | None) -> str:
     return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
 
 
-def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
+def _methods(given: Any) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
         return {str(label): _method(one) for label, one in given.items()}
-    found: dict[str, tuple[Algorithm[Any], str]] = {}
+    found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
         method, name = _method(one)
         label = name or repr(method)
@@ -207,23 +236,26 @@ def _methods(given: Any) -> dict[str, tuple[Algorithm[Any], str]]:
     return found
 
 
-def _method(one: Any) -> tuple[Algorithm[Any], str]:
-    method = as_algorithm(one)
+def _method(one: Any) -> tuple[Method[Any], str]:
+    method = as_method(one)
     if isinstance(one, str):
         return method, one
-    plain = {cls: name for name, cls in ALGORITHMS.items()}.get(type(method), "")
+    plain = {cls: name for name, cls in METHODS.items()}.get(type(method), "")
     return method, plain if plain and method == type(method)() else ""
 
 
 def _described(
-    label: str, method: Algorithm[Any], name: str, rates: tuple[float, ...]
+    label: str, method: Method[Any], name: str, rates: tuple[float, ...]
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
-    known = name or {cls: key for key, cls in ALGORITHMS.items()}.get(type(method), "")
+    known = name or {cls: key for key, cls in METHODS.items()}.get(type(method), "")
     values: dict[str, Any] = {}
     if is_dataclass(method):
         values = {f.name: getattr(method, f.name) for f in fields(method)}
-    plain = known and all(isinstance(value, PLAIN) for value in values.values())
+    inner = values.pop("inner", None)
+    if inner is not None:
+        values["inner"] = written(inner) or inner
+    plain = known and all(isinstance(value, PLAIN | dict) for value in values.values())
     if not plain:
         return AlgorithmSpec("given", label, rates, {"repr": repr(method)})
     return AlgorithmSpec(known, label, rates, values)
@@ -256,3 +288,18 @@ def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
         hint = "pass a name, a dict, or a function from the step's number to a factor"
         raise ParameterError(message(f"schedule cannot be {given!r}", hint=hint))
     return given, KindSpec("given", {"repr": repr(given)})
+
+
+def _clock(given: Any) -> dict[str, Any]:
+    """Return a clock as a file says it; nothing for none."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        table = arguments(make_clock, given, "clock", ("folders",))
+        given = make_clock(**table)
+    if not isinstance(given, Clock):
+        hint = "pass dg.clock(straggler=5.0), or a dict of its keys"
+        raise ParameterError(message(f"clock cannot be {given!r}", hint=hint))
+    said = {f.name: getattr(given, f.name) for f in fields(given)}
+    trace = [list(times) for times in said.pop("trace")]
+    return {**said, "stragglers": list(said["stragglers"]), **({"trace": trace} if trace else {})}

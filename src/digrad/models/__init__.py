@@ -8,8 +8,24 @@ from collections.abc import Callable
 from torch import nn
 
 from digrad.models.images import CNN, MLP, ResNet
+from digrad.models.residual import ResidualNetwork, resnet_18, resnet_20
 from digrad.models.text import Transformer
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": CNN, "mlp": MLP, "resnet": ResNet}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "cnn": CNN,
+    "mlp": MLP,
+    "resnet": ResNet,
+    "resnet-20": resnet_20,
+    "resnet-18": resnet_18,
+}
 
-__all__ = ["CNN", "MLP", "MODELS", "ResNet", "Transformer"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "ResNet",
+    "ResidualNetwork",
+    "Transformer",
+    "resnet_18",
+    "resnet_20",
+]

@@ -40,7 +40,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
     HEADERS,
     WEIGHTS,
-    Links,
+    LinkList,
     adjacency_list,
     check_reading,
     edge_list,
@@ -53,7 +53,7 @@ from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.networks.timetable import Timetable
 
 CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
-Content: TypeAlias = Links | Network | Timetable | csr_array  # what a file may hold
+Content: TypeAlias = LinkList | Network | Timetable | csr_array  # what a file may hold
 
 
 def load(
@@ -81,7 +81,7 @@ def load(
         raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
     found = [_read(Path(path)) for path in paths]
     with _blaming(" and ".join(map(_shown, paths))):
-        if not isinstance(found[0], Links):
+        if not isinstance(found[0], LinkList):
             check_unnamed(attributes, "the file holds weights, not a list of links")
         read = attributes or LinkAttributes()
         loaded = _one(found[0], read) if len(found) == 1 else _pair(found)
@@ -201,7 +201,7 @@ def _one(
     content: Content, attributes: LinkAttributes, kind: type[Slot] = Network
 ) -> Digraph | Network | Timetable:
     """Say what a single matrix means."""
-    if isinstance(content, Links):
+    if isinstance(content, LinkList):
         return content.read(attributes)
     if not isinstance(content, csr_array):
         return content

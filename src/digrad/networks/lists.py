@@ -25,7 +25,7 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # int() refuses more than 4300 digi
 HEADERS = (["sender", "receiver"], ["source", "target"])
 WEIGHTS = {"R": "pull_weight", "C": "push_weight"}  # attributes that make a graph a network
 
-Rows = list[tuple[int, list[str]]]  # the cells of each line, with its number
+Lines = list[tuple[int, list[str]]]  # the cells of each line, with its number
 
 # Bytes that these take on the way to a graph, measured from above.
 LINE_BYTES, NAMED_BYTES, WORD_BYTES, TAG_BYTES = 120, 250, 300, 900
@@ -38,7 +38,7 @@ def check_reading(raw: bytes, items: int, each: int, what: str) -> None:
     check_memory(TEXT_COPIES * len(raw) + each * items, said, error=FileFormatError)
 
 
-class Links(NamedTuple):
+class LinkList(NamedTuple):
     """The links of a file as they stand there, self-loops and repeated ones included."""
 
     n: int
@@ -62,7 +62,7 @@ class Links(NamedTuple):
         return Network(R, C, self.names, **options)
 
 
-def edge_list(raw: bytes) -> Links:
+def edge_list(raw: bytes) -> LinkList:
     """Read lines ``sender receiver``, perhaps with a number, or with columns below their names."""
     lines = raw.count(b"\n") + raw.count(b"\r") + 1
     check_reading(raw, lines, LINE_BYTES, "lines")
@@ -79,7 +79,7 @@ def edge_list(raw: bytes) -> Links:
     return named_edges(list(_rows(text)))
 
 
-def named_edges(rows: Rows) -> Links:
+def named_edges(rows: Lines) -> LinkList:
     """Build links from rows ``sender, receiver``, a number perhaps, or columns below names."""
     head: list[str] | None = None
     if rows and [cell.lower() for cell in rows[0][1][:2]] in HEADERS:
@@ -98,7 +98,7 @@ def named_edges(rows: Rows) -> Links:
     return _named([cell for _, row in rows for cell in row[:2]], columns)
 
 
-def adjacency_list(raw: bytes) -> Links:
+def adjacency_list(raw: bytes) -> LinkList:
     """Read lines ``sender receiver receiver ...``."""
     check_reading(raw, len(raw.split()), WORD_BYTES, "words")
     labels: list[str] = []
@@ -108,7 +108,7 @@ def adjacency_list(raw: bytes) -> Links:
     return _named(labels, {})
 
 
-def graphml(raw: bytes) -> Links:
+def graphml(raw: bytes) -> LinkList:
     """Read the one graph of a GraphML file, its nodes named by label where that is clear."""
     import networkx as nx
 
@@ -130,7 +130,7 @@ def graphml(raw: bytes) -> Links:
     titles = dict.fromkeys(title for *_, data in said for title in data)
     columns = {title: [data.get(title) for *_, data in said] for title in titles}
     edges = np.array([(j, i) for j, i, _ in said], dtype=np.int64).reshape(-1, 2)
-    return Links(len(ids), edges, names, columns)
+    return LinkList(len(ids), edges, names, columns)
 
 
 def _unused(columns: list[str]) -> str:
@@ -160,7 +160,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _named(labels: list[str], columns: Columns) -> Links:
+def _named(labels: list[str], columns: Columns) -> LinkList:
     """Build links from sender, receiver, sender, receiver ..."""
     keys: list[Any] = labels
     if all(map(INTEGER.fullmatch, labels)):
@@ -171,8 +171,8 @@ def _named(labels: list[str], columns: Columns) -> Links:
     return _links(nodes, edges, columns)
 
 
-def _links(nodes: list[Any], edges: NDArray[np.int64], columns: Columns) -> Links:
+def _links(nodes: list[Any], edges: NDArray[np.int64], columns: Columns) -> LinkList:
     if not 1 <= len(nodes) <= LARGEST_N:
         raise NetworkError(f"{len(nodes)} nodes found, but a graph has 1 to {LARGEST_N}")
     plain = nodes == list(range(len(nodes)))
-    return Links(len(nodes), edges, None if plain else tuple(map(str, nodes)), columns)
+    return LinkList(len(nodes), edges, None if plain else tuple(map(str, nodes)), columns)

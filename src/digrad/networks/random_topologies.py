@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from digrad.base.checks import flag, real, whole
 from digrad.base.errors import NetworkError, ParameterError, message
@@ -13,6 +12,7 @@ from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Digraph, check_links, size_of
 from digrad.networks.network import Network
+from digrad.networks.search import strong_labels
 
 HOPELESS = 1e-6  # below this chance per draw we say so instead of drawing
 BATCH_N = 64  # up to here many graphs are drawn and checked at once
@@ -202,7 +202,7 @@ def _draw_until_connected(n: int, draw: Callable[[], NDArray[np.int64]], what: s
     tries = max(20, min(10_000, MOST_NUMBERS // max(n * n, 1)))
     for _ in range(tries):
         graph = Digraph(n, draw())
-        if connected_components(graph.adjacency(), connection="strong")[0] == 1:
+        if strong_labels(graph.adjacency())[0] == 1:
             return graph
     raise NetworkError(_gave_up(n, tries, what))
 

@@ -5,14 +5,14 @@ Throughout, W[i, j] > 0 is the edge j -> i: row i is what i receives.
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from digrad.networks.digraph import Nodes
+from digrad.networks.search import hops, strong_labels
 
 
 def strong_parts(W: csr_array) -> list[Nodes]:
     """Return the strongly connected parts, largest first (ties: smallest node first)."""
-    _, labels = connected_components(W, directed=True, connection="strong")
+    _, labels = strong_labels(W)
     order = np.argsort(labels, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     return sorted(parts, key=lambda part: (-len(part), int(part[0])))
@@ -20,7 +20,7 @@ def strong_parts(W: csr_array) -> list[Nodes]:
 
 def source_parts(W: csr_array) -> list[Nodes]:
     """Return the strongly connected parts that receive nothing from outside themselves."""
-    count, labels = connected_components(W, directed=True, connection="strong")
+    count, labels = strong_labels(W)
     entries = W.tocoo()
     receiver, sender = labels[entries.coords[0]], labels[entries.coords[1]]
     fed = np.zeros(count, dtype=bool)
@@ -55,6 +55,6 @@ def period(W: csr_array, part: Nodes) -> int:
     inner = W[part][:, part]
     if inner.diagonal().any():
         return 1
-    depth = dijkstra(inner.T, unweighted=True, indices=0).astype(np.int64)
+    depth = hops(csr_array(inner.T), np.array([0]))[0].astype(np.int64)
     entries = inner.tocoo()
     return int(np.gcd.reduce(np.abs(depth[entries.coords[1]] + 1 - depth[entries.coords[0]])))

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from digrad.base.errors import NetworkError, message
 from digrad.networks.digraph import Digraph, Nodes
+from digrad.networks.search import hops
 from digrad.networks.structure import roots
 
 MOST_ROOTS = 2000  # candidates whose trees are measured; each costs one search of the graph
@@ -91,5 +91,4 @@ def _deepest(graph: Digraph, sources: Nodes) -> NDArray[np.float64]:
 
 
 def _depths(graph: Digraph, sources: Nodes) -> NDArray[np.float64]:
-    sends = csr_array(graph.adjacency().T)  # csgraph reads entry (j, i) as the edge j -> i
-    return np.atleast_2d(dijkstra(sends, unweighted=True, indices=sources))
+    return hops(csr_array(graph.adjacency().T), sources)  # entry (j, i): the edge j -> i

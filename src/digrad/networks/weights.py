@@ -9,8 +9,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import spsolve
 
 from digrad.base.checks import kind_of
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
@@ -87,7 +85,8 @@ def doubly_stochastic(pull: Digraph, push: Digraph) -> Pair:
     European Journal of Control 2012), that is, when no link leads out of a strongly
     connected part.
     """
-    return sinkhorn(pull), sinkhorn(push)
+    W = sinkhorn(pull)
+    return W, W if push is pull else sinkhorn(push)
 
 
 WEIGHTS: dict[str, Callable[[Digraph, Digraph], Pair]] = {
@@ -149,6 +148,9 @@ def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
 
 
 def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse.linalg import splu
+
     n = W.shape[0]
     total = np.asarray(W.sum(axis=1))
     # Eliminating the rows leaves the graph Laplacian of W^T D^-1 W in the columns; it is
@@ -162,7 +164,9 @@ def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.f
     if len(free):
         system = schur.tocsc()[free][:, free]
         _check_filling(system)
-        across[free] = spsolve(system, right[free])
+        # It is symmetric and definite: no pivots, and the ordering for such matrices fills least.
+        symmetric = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+        across[free] = splu(system, diag_pivot_thresh=0.0, **symmetric).solve(right[free])
     down = -(error[:n] + W @ across) / total
     size = max(np.abs(down).max(), np.abs(across).max())
     damp = min(1.0, 2.0 / size) if size else 1.0
@@ -184,6 +188,8 @@ def _check_hubs(graph: Digraph) -> None:
 
 def _check_filling(system: csr_array) -> None:
     """Refuse a system whose factors may fill up: they stay within its band, once it is narrow."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     n = system.shape[0]
     order = reverse_cuthill_mckee(system.tocsr(), symmetric_mode=True)
     place = np.empty(n, dtype=np.int64)

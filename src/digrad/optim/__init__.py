@@ -7,12 +7,16 @@ first: it is the optimizer; ``rows`` takes its steps.
 from digrad.optim.checkpoint import latest, load_checkpoint, save_checkpoint
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.gradients import GradientError
+from digrad.optim.loggers import CSVLogger, Logger, TensorBoardLogger
 from digrad.optim.state import CheckpointError
 
 __all__ = [
+    "CSVLogger",
     "CheckpointError",
     "Decentralized",
     "GradientError",
+    "Logger",
+    "TensorBoardLogger",
     "latest",
     "load_checkpoint",
     "save_checkpoint",

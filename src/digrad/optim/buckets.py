@@ -14,7 +14,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Mixer
 from digrad.base.errors import ParameterError, message
 from digrad.optim.bucket_mixer import same_memory
-from digrad.optim.layout import Layout, Slot
+from digrad.optim.layout import Layout, Span
 
 
 class Bucket:
@@ -35,7 +35,7 @@ class Bucket:
         columns: slice,
         group: int,
         models: Tensor,
-        slots: Sequence[tuple[int, Slot]],
+        slots: Sequence[tuple[int, Span]],
         state: Any,
     ) -> None:
         self.columns, self.group, self.models, self.slots = columns, group, models, slots
@@ -101,7 +101,7 @@ class Bucket:
             torch.cat([self._piece(slot, model[k], row) for k, slot in self.slots], out=row)
         return g
 
-    def _piece(self, slot: Slot, parameter: Tensor, row: Tensor) -> Tensor:
+    def _piece(self, slot: Span, parameter: Tensor, row: Tensor) -> Tensor:
         first = max(slot.start, self.columns.start) - slot.start
         last = min(slot.stop, self.columns.stop) - slot.start
         if parameter.grad is None:
@@ -142,7 +142,7 @@ def cut(
     return buckets
 
 
-def _edges(slots: Sequence[Slot], most: int) -> list[int]:
+def _edges(slots: Sequence[Span], most: int) -> list[int]:
     """Return where buckets begin and end: small parameters together, large ones in even parts."""
     edges = [slots[0].start] if slots else []
     for slot in slots:

@@ -1,5 +1,6 @@
 """Which nodes live here, and the engine that joins them with the others."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from digrad.engines.processes.routes import bounds_of
 from digrad.networks.registry import AnyNetwork
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.layout import Layout
-from digrad.optim.local import Local
+from digrad.optim.local import LocalEngine
 
 
 def connect(
@@ -41,7 +42,7 @@ def connect(
                     f"pass a list of {net.n} models' parameters to play all nodes here",
                 )
             )
-        return Local(net, device=like.device, dtype=like.dtype)
+        return LocalEngine(net, device=like.device, dtype=like.dtype)
     world, rank = distributed.get_world_size(group), distributed.get_rank(group)
     _check_own(net.n, world, rank, layout, blocks)
     return Processes(
@@ -76,3 +77,23 @@ def _check_own(n: int, world: int, rank: int, layout: Layout, blocks: Sequence[i
                 "many nodes each rank holds",
             )
         )
+
+
+def refuse_wrapped(layout: Layout, group: Any) -> None:
+    """Refuse parameters of models whose gradients are averaged over several nodes already.
+
+    A wrapper leaves no mark on parameters, so the wrappers themselves are looked for. One within
+    a node's own group of ranks is fine: that is how a node has several GPUs.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    nodes = {*distributed.get_process_group_ranks(group or distributed.group.WORLD)}
+    own = {id(parameter) for model in layout.models for parameter in model}
+    for one in gc.get_objects():
+        if type(one) is not torch.nn.parallel.DistributedDataParallel:
+            continue
+        ranks = {*distributed.get_process_group_ranks(one.process_group)}
+        if len(ranks & nodes) > 1 and any(id(p) in own for p in one.parameters()):
+            what = "the model is wrapped in DistributedDataParallel, which averages the gradients "
+            hint = "train the model itself, model.module; the network does the exchange"
+            raise ParameterError(message(f"{what}of {len(ranks)} ranks", hint=hint))

@@ -17,21 +17,20 @@ What a node keeps, in vectors of the length of its model (push-sum weights are o
 | diffusion (``cta``)                                | phi   | x                 | 2        |
 | dsgd, diffusion (``atc``), centralized             | x     |                   | 1        |
 
-Momentum (``momentum`` of push-pull, sgp and every tracking method) takes one vector more, m; none
-where the momenta are tracked. To that come autograd's gradient, as with any optimizer, and during a
-step a few times ``bucket_bytes``. Parameters are views of the model's row, not copies.
+Momentum takes one vector more, m, none where the momenta are tracked; AdamW two. To that come
+autograd's gradient, as with any optimizer, and during a step a few times ``bucket_bytes``.
+Parameters are views of the model's row, not copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import inf
-from numbers import Real
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, distributed
+from torch.nn import Module
 
 from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.algorithms.estimators import Estimated
@@ -44,11 +43,14 @@ from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, as_any,
 from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
-from digrad.optim.connect import connect
+from digrad.optim.buffers import Buffers
+from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
+from digrad.optim.groups import Groups, numbers, with_inner
 from digrad.optim.layout import Layout, Parameters, lay_out
-from digrad.optim.rows import Rows, Setting
-from digrad.optim.scalars import Watch, Writer
+from digrad.optim.loggers import Logger, Writer
+from digrad.optim.rows import Rows
+from digrad.optim.scalars import Watch
 from digrad.theory.cycles import root_vectors
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -60,11 +62,13 @@ class Decentralized(torch.optim.Optimizer):
     Every rank holds one node, or a block of nodes, and makes this object with the same
     arguments; a rank that differs is named on all of them. ``step`` hands the algorithm the
     gradients that backward left, taken at the parameters as they are. Gradients may be
-    accumulated, clipped and scaled (``GradScaler``) before; every scheduler of PyTorch works.
+    accumulated, clipped and scaled (``GradScaler``) before; every scheduler of PyTorch works, those
+    that cycle momentum or betas included.
     Of methods that take steps at home (local-sgp, k-gt), K calls of ``step`` are a round: the last
     of them exchanges, the others send nothing.
     A parameter without a gradient counts as one with gradient zero; one that is frozen when
-    the optimizer is made is left alone. Buffers (batch norm) stay each node's own.
+    the optimizer is made is left alone. Buffers (batch norm) stay each node's own until
+    ``consensus``, which knows of them if the models themselves are given.
 
     >>> import torch
     >>> from digrad.algorithms import PushPull
@@ -79,13 +83,18 @@ class Decentralized(torch.optim.Optimizer):
     True
 
     Args:
-        params: ``model.parameters()``, ``model.named_parameters()`` or groups with options, as
-            for any optimizer; for a block of nodes a list with one of these for each own node.
+        params: the model, ``model.parameters()``, ``model.named_parameters()`` or groups with
+            options, as for any optimizer; for a block of nodes a list with one of these for each
+            own node.
         algorithm: an algorithm, its name, or a class of your own as ``mine.py:HeavyBall``.
         network: a network, a timetable, a graph, a file of one, or a pair of matrices, with one
             node for each rank or as many as the blocks have together.
-        lr: γ, the step you would give SGD.
-        weight_decay: λ; λx is added to the gradients.
+        lr: γ, the step you would give SGD, or the inner optimizer.
+        weight_decay: λ; λx is added to the gradients, or to the update of an inner optimizer that
+            decouples it (AdamW); by default the inner optimizer's own, or 0.
+        inner: what makes a step of the method's direction: ``sgd``, ``adam``, ``adamw``, a class of
+            ``torch.optim``, or a ``functools.partial`` of one (``digrad.algorithms.as_inner``).
+            ``lr`` then means what it means there.
         scale_by_n_pi: whether methods that move by nπ times the mean gradient get γ/(nπ).
         blocks: how many nodes each rank holds; as even as possible by default.
         group: the process group, the default one by default.
@@ -104,6 +113,8 @@ class Decentralized(torch.optim.Optimizer):
             them on the receiving side. The results are the same bits.
         log_dir: a folder for TensorBoard; see ``watch``.
         log_every: how many steps from one entry there to the next.
+        options: of the inner optimizer, SGD if none is named: ``momentum=0.9``. Parameter groups
+            may have their own.
     """
 
     # GradScaler then always calls step(), and says through found_inf what it found: a rank
@@ -117,7 +128,8 @@ class Decentralized(torch.optim.Optimizer):
         network: AnyNetworkLike | str | Path,
         lr: float = 0.01,
         *,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
+        inner: Any = None,
         scale_by_n_pi: bool = True,
         blocks: Sequence[int] | None = None,
         group: Any = None,
@@ -130,28 +142,29 @@ class Decentralized(torch.optim.Optimizer):
         overlap: bool = True,
         log_dir: str | None = None,
         log_every: int = 100,
+        **options: Any,
     ) -> None:
-        _check_numbers(lr=lr, weight_decay=weight_decay, bucket_bytes=bucket_bytes or 0)
+        numbers(lr=lr, weight_decay=weight_decay or 0.0, bucket_bytes=bucket_bytes or 0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._made = False
-        self.algorithm = as_algorithm(algorithm)
-        if isinstance(self.algorithm, Estimated):
-            what = f"{type(self.algorithm).__name__} wants gradients of single samples, which"
-            hint = f"use {self.algorithm.method!r} here; digrad run and digrad train take both"
-            raise ParameterError(message(f"{what} backward does not leave", hint=hint))
+        self._method = with_inner(_usable(as_algorithm(algorithm)), inner, options)
         self.layout = lay_out(params)
+        refuse_wrapped(self.layout, group)
         self.network = _network(network, _nodes(self.layout, blocks, group))
-        check(self.algorithm, self.network)
-        self.algorithm = in_transit(self.algorithm, silent_links(self.network))
+        check(self._method, self.network)
+        self._method = in_transit(self._method, silent_links(self.network))
+        self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
-        super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
-        settings = [_check_numbers(lr=g["lr"], weight_decay=g["weight_decay"]) for g in groups]
+        settings = self._groups.check(groups)
+        super().__init__(groups, self._groups.defaults)
+        self._buffers = Buffers(self.layout.modules)
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
-        fair = self.algorithm.moves_by(root_vectors(self.network).n_pi) if scale_by_n_pi else 1.0
+        fair = self._method.moves_by(root_vectors(self.network).n_pi) if scale_by_n_pi else 1.0
         self._per_lr = 1 / fair
-        options = {
+        said = {
             "lr and weight_decay": settings,
+            "buffers": self._buffers.summary(),
             "scale_by_n_pi": scale_by_n_pi,
             "bucket_bytes": bucket_bytes,
             "overlap": overlap,
@@ -165,7 +178,7 @@ class Decentralized(torch.optim.Optimizer):
             message_dtype=message_dtype,
             timeout=timeout,
             shared_memory=shared_memory,
-            about=self._about() | {key: str(value) for key, value in options.items()},
+            about=self._about() | {key: str(value) for key, value in said.items()},
         )
         self.rows = Rows(
             self.algorithm,
@@ -184,6 +197,11 @@ class Decentralized(torch.optim.Optimizer):
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm, with what stands between its direction and its step."""
+        return self._groups.algorithm
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse: all ranks have laid out their rows."""
@@ -220,12 +238,11 @@ class Decentralized(torch.optim.Optimizer):
         with self._telling():
             skip = self._check_gradients()
         scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
+        self._groups.keep(self.param_groups)
+        settings = self._groups.settings(self.param_groups, self._per_lr)
         self._cut_off = True
         seconds = self.rows.step(
-            [
-                Setting(float(g["lr"]) * self._per_lr, float(g["weight_decay"]))
-                for g in self.param_groups
-            ],
+            settings,
             scale=1.0 if scale is None else 1 / float(scale),
             skip=skip,
             t=self.t,
@@ -236,20 +253,33 @@ class Decentralized(torch.optim.Optimizer):
         return loss
 
     @contextmanager
-    def consensus(self) -> Iterator[Tensor]:
+    def consensus(self, *models: Module) -> Iterator[Tensor]:
         """Put the method's answer into the parameters of every rank, for as long as it lasts.
 
         That is xhat = π_Rᵀ X for methods of the push-pull kind, the plain mean for others.
+        Buffers become those of all nodes' data taken together: see ``digrad.optim.buffers``.
         Every rank must enter. The nodes' own models come back after it, whatever happens.
+
+        Args:
+            models: the own nodes' modules, for their buffers, if the optimizer was made of
+                parameters alone.
         """
         xhat = self.consensus_vector()
+        buffers = self._buffers_of(models)
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
-            yield xhat
+            with buffers.common(self.engine, self.network.n, self.rows.models):
+                yield xhat
         finally:
             self.layout.show(self.rows.models)
             self._evaluating = False
+
+    def _buffers_of(self, models: Sequence[Module]) -> Buffers:
+        if models and len(models) != len(self.layout.models):
+            what = f"{len(models)} models are given for {len(self.layout.models)} own nodes"
+            raise ParameterError(message(what, hint="give one module for each own node"))
+        return Buffers(models) if models else self._buffers
 
     @torch.no_grad()
     def consensus_vector(self) -> Tensor:
@@ -257,17 +287,19 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         return self.rows.xhat(self.t)
 
-    def watch(self, writer: Writer | str, every: int = 100) -> None:
-        """Write scalars for TensorBoard every so many steps; call it on every rank.
+    def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
+        """Log scalars every so many steps; call it on every rank.
 
         See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:
-            writer: a folder, or a ``SummaryWriter``.
+            logger: a folder for TensorBoard, a ``SummaryWriter``, a ``CSVLogger``, a run of Weights
+                & Biases, or whatever has a method ``log(scalars, step)``; see
+                ``digrad.optim.loggers``. Ranks other than 0 may pass anything.
             every: how many steps from one entry to the next.
         """
-        self._watch.open(writer, every)
+        self._watch.open(logger, every)
 
     def note(self, loss: float | Tensor) -> None:
         """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""
@@ -293,7 +325,7 @@ class Decentralized(torch.optim.Optimizer):
 
     def run_state(self) -> dict[str, Any]:
         """Return what the nodes have in common."""
-        absent = stored.absent(self.algorithm, self.rows.buckets[0])
+        absent = stored.absent(self.algorithm, self.rows.buckets)
         return {**self._about(), "steps": self.t, "absent": absent}
 
     @torch.no_grad()
@@ -304,10 +336,13 @@ class Decentralized(torch.optim.Optimizer):
             CheckpointError: it is of another algorithm, network or model.
         """
         self._check_usable()
+        stored.refuse_others(state_dict)
         run, rows = state_dict["run"], self.engine.rows
         stored.refuse_changes(run, self._about())
         nodes = stored.own_nodes(state_dict["state"], rows.start, rows.stop - rows.start)
         groups = stored.own_groups(state_dict["param_groups"], super().state_dict()["param_groups"])
+        if "m" in nodes[0]:  # begun by a scheduler, perhaps, in the run that stored it
+            self._groups.keep_momenta()
         self.engine.forget()
         stored.restore(self.algorithm, self.rows.buckets, nodes, run["absent"])
         super().load_state_dict({"state": {}, "param_groups": groups})
@@ -326,7 +361,7 @@ class Decentralized(torch.optim.Optimizer):
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""
         return {
-            "algorithm": repr(self.algorithm),
+            "algorithm": repr(self._method),
             "network": _named(self.network),
             "parameters": self.layout.summary(),
         }
@@ -388,11 +423,9 @@ def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
     return len(layout.models) * (distributed.get_world_size(group) if there else 1)
 
 
-def _check_numbers(**numbers: Any) -> list[float]:
-    for name, value in numbers.items():
-        number = isinstance(value, Real | Tensor)
-        if not number or not 0 <= float(value) < inf:
-            raise ParameterError(
-                message(f"{name} must be finite and at least 0, got {value}", hint="try 0.01")
-            )
-    return list(map(float, numbers.values()))
+def _usable(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    if not isinstance(algorithm, Estimated):
+        return algorithm
+    what = f"{type(algorithm).__name__} wants gradients of single samples, which"
+    hint = f"use {algorithm.method!r} here; digrad run and digrad train take both"
+    raise ParameterError(message(f"{what} backward does not leave", hint=hint))

@@ -13,12 +13,12 @@ from digrad.base.errors import ParameterError, message
 
 Entry: TypeAlias = Tensor | tuple[str, Tensor]
 Group: TypeAlias = Mapping[str, Any]
-Model: TypeAlias = Iterable[Entry] | Iterable[Group]
+Model: TypeAlias = torch.nn.Module | Iterable[Entry] | Iterable[Group]
 Parameters: TypeAlias = Model | Iterable[Model]
 
 
 @dataclass(frozen=True)
-class Slot:
+class Span:
     """Where one parameter lies in a row."""
 
     name: str
@@ -52,11 +52,12 @@ class Layout:
     Columns are in the order of the parameter groups, so that each group is one stretch.
     """
 
-    slots: tuple[Slot, ...]
+    slots: tuple[Span, ...]
     models: tuple[tuple[Tensor, ...], ...]  # for each own node its parameters, slot by slot
     frozen: tuple[Tensor, ...]  # parameters that asked for no gradient
     groups: tuple[dict[str, Any], ...]  # as torch.optim.Optimizer takes them
     is_block: bool  # whether a list of models was given, though it may be of one
+    modules: tuple[torch.nn.Module, ...] = ()  # the own nodes', if they were given as such
 
     @property
     def dim(self) -> int:
@@ -126,7 +127,7 @@ def lay_out(params: Parameters) -> Layout:
         for name, parameter in _trainable(group):
             # Dense tensors keep the order of their numbers, as channels_last needs it.
             stride = torch.empty_like(parameter, device="meta").stride()
-            slots.append(Slot(name, g, start, parameter.shape, stride))
+            slots.append(Span(name, g, start, parameter.shape, stride))
             start += parameter.numel()
     if not start:
         raise ParameterError(
@@ -147,6 +148,7 @@ def lay_out(params: Parameters) -> Layout:
         tuple(p for p in every if not p.requires_grad),
         tuple(_torch_group([model[g] for model in models]) for g in range(len(first))),
         is_block,
+        tuple(model for model in given if isinstance(model, torch.nn.Module)),
     )
 
 
@@ -158,13 +160,16 @@ class _Group:
 
 
 def _models(params: Parameters) -> tuple[list[Model], bool]:
-    if isinstance(params, torch.nn.Module | Tensor) or not isinstance(params, Iterable):
-        raise ParameterError(
-            message(
-                f"the parameters are a {type(params).__name__}",
-                hint="pass model.parameters() or model.named_parameters()",
-            )
-        )
+    if isinstance(params, torch.nn.Module):
+        return [params], False
+    if isinstance(params, torch.optim.Optimizer):
+        name = type(params).__name__
+        hint = f"pass model.parameters() and inner=torch.optim.{name}; digrad makes one for itself"
+        raise ParameterError(message(f"the parameters are an optimizer, {name}", hint=hint))
+    if isinstance(params, Tensor) or not isinstance(params, Iterable):
+        what = f"the parameters are a {type(params).__name__}"
+        hint = "pass the model, model.parameters() or model.named_parameters()"
+        raise ParameterError(message(what, hint=hint))
     given: list[Any] = list(params)
     if not given:
         raise ParameterError(message("there are no parameters", hint="pass model.parameters()"))
@@ -173,14 +178,14 @@ def _models(params: Parameters) -> tuple[list[Model], bool]:
 
 
 def _groups(model: Model) -> list[_Group]:
-    given: list[Any] = [] if isinstance(model, torch.nn.Module) else list(model)
+    if isinstance(model, torch.nn.Module):
+        _check_module(model)
+        model = model.named_parameters()
+    given: list[Any] = list(model)
     if not given:
-        raise ParameterError(
-            message(
-                f"a node's model is given as an empty {type(model).__name__}",
-                hint="give a list with one iterable of parameters for each own node",
-            )
-        )
+        what = "a node's model has no parameters"
+        hint = "give one model, or one iterable of parameters, for each own node"
+        raise ParameterError(message(what, hint=hint))
     groups: Sequence[Any] = given if isinstance(given[0], Mapping) else [{"params": given}]
     made: list[_Group] = []
     count = 0
@@ -215,9 +220,21 @@ def _trainable(group: _Group) -> list[tuple[str, Tensor]]:
     return [(name, p) for name, p in group.entries if p.requires_grad]
 
 
+def _check_module(model: torch.nn.Module) -> None:
+    """Refuse wrappers that exchange gradients or parameters by themselves."""
+    kinds = {type(model).__name__} & {"DistributedDataParallel", "DataParallel"}
+    if kinds:
+        what = f"the model is wrapped in {kinds.pop()}, which averages the gradients of all ranks"
+        hint = "pass the model itself: model.module; the network does the exchange"
+        raise ParameterError(message(what, hint=hint))
+
+
 def _check_parameter(name: str, parameter: Any) -> None:
     if not isinstance(parameter, Tensor):
         what, hint = f"{name} is a {type(parameter).__name__}", "parameters are tensors"
+    elif hasattr(parameter, "device_mesh"):
+        what = f"{name} is spread over several ranks (FSDP)"
+        hint = "several GPUs per node: DistributedDataParallel within the node's own group"
     elif is_lazy(parameter):
         what, hint = f"{name} has no shape yet", "run the model once before making the optimizer"
     elif not parameter.is_leaf:

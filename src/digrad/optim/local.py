@@ -64,7 +64,7 @@ class Here:
         self._sent.bytes += links * rows.shape[-1] * rows.element_size()
 
 
-class Local:
+class LocalEngine:
     """A simulator with what else the optimizer asks of an engine; nothing travels."""
 
     rank, world = 0, 1

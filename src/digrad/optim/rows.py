@@ -1,25 +1,19 @@
 """The own nodes' rows of a recursion, and one step of all of them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Local, Needs
+from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.registry import AnyNetwork
 from digrad.optim.bucket_mixer import Landing, Link, turns
 from digrad.optim.buckets import Bucket, cut
+from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
 from digrad.theory.cycles import root_vectors
-
-
-class Setting(NamedTuple):
-    """What a parameter group asks for in one step."""
-
-    lr: float
-    weight_decay: float
 
 
 class Rows:
@@ -51,7 +45,7 @@ class Rows:
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
     def step(
-        self, settings: Sequence[Setting], *, scale: float, skip: Sequence[int], t: int
+        self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int
     ) -> float:
         """Take one step with the gradients that the parameters have.
 
@@ -66,25 +60,26 @@ class Rows:
         Returns:
             The seconds spent in exchanges.
         """
-        if isinstance(self.algorithm, Local):
+        if isinstance(self.algorithm, StepsAtHome):
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
-                return self._at_home(self.algorithm, settings, scale, skip)
+                return self._at_home(settings, scale, skip)
         taken, overwrites = turns(self.engine.at(t)), self.algorithm.overwrites
         for bucket in self.buckets:
-            lr, decay = settings[bucket.group]
+            algorithm, lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
             mixer = taken.next(bucket.width, bucket.places(overwrites))
-            bucket.step(self.algorithm, g, mixer, lr)
+            bucket.step(algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
         return taken.seconds
 
     def _at_home(
-        self, algorithm: Local[Any], settings: Sequence[Setting], scale: float, skip: Sequence[int]
+        self, settings: Sequence[GroupOptions], scale: float, skip: Sequence[int]
     ) -> float:
         for bucket in self.buckets:
-            lr, decay = settings[bucket.group]
+            algorithm, lr, decay = settings[bucket.group]
+            assert isinstance(algorithm, StepsAtHome)
             g = self._gradients(bucket, scale, decay, skip)
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0
@@ -100,7 +95,9 @@ class Rows:
 
     def _rounds(self, t: int) -> int:
         """Return how many exchanges t steps have: fewer, where some are taken at home."""
-        return t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, Local) else t
+        return (
+            t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, StepsAtHome) else t
+        )
 
     def xhat(self, t: int) -> Tensor:
         """Return the method's answer after t steps as one row; every rank must ask for it."""

@@ -1,22 +1,15 @@
-"""Scalars for TensorBoard: what a run does, every so many steps."""
+"""Scalars for a logger: what a run does, every so many steps."""
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import whole
+from digrad.optim.loggers import Logger, as_logger
 from digrad.optim.rows import Rows
-
-
-class Writer(Protocol):
-    """What we ask of a writer: ``torch.utils.tensorboard.SummaryWriter`` has it."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-
-    def flush(self) -> None: ...
 
 
 class Watch:
@@ -33,16 +26,16 @@ class Watch:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._writer: Writer | None = None
+        self._logger: Logger | None = None
         self._every = 0  # 0: off
         self._loss: float | Tensor | None = None
         self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
 
-    def open(self, writer: Writer | str, every: int) -> None:
+    def open(self, logger: Any, every: int) -> None:
         """Begin to write; called on every rank, and only rank 0 writes."""
-        self._every = every
+        self._every = whole(every, "every", least=1, hint="try 100")
         if self._rows.engine.rank == 0:
-            self._writer = _summary_writer(writer) if isinstance(writer, str) else writer
+            self._logger = as_logger(logger)
         self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
 
     def note(self, loss: float | Tensor) -> None:
@@ -70,12 +63,10 @@ class Watch:
         }
 
     def _write(self, t: int, scalars: Mapping[str, float]) -> None:
-        if self._writer is None:
+        if self._logger is None:
             return
-        for tag, value in scalars.items():
-            if value == value:  # there is no loss if none was noted, no tracker in some methods
-                self._writer.add_scalar(tag, value, t)
-        self._writer.flush()
+        # There is no loss if none was noted, no tracker in some methods.
+        self._logger.log({tag: value for tag, value in scalars.items() if value == value}, step=t)
 
 
 @torch.no_grad()
@@ -101,13 +92,3 @@ def measure(rows: Rows, loss: float | Tensor | None = None, *, t: int = 0) -> di
         "tracking": off**0.5,
         "bytes": float(engine.sent.bytes),
     }
-
-
-def _summary_writer(folder: str) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ParameterError(
-            message("TensorBoard is not installed", hint="pip install 'digrad[tensorboard]'")
-        ) from None
-    return SummaryWriter(folder)

@@ -39,9 +39,13 @@ def _piece(bucket: Bucket, name: str, full: bool) -> Tensor:
     return value
 
 
-def absent(algorithm: Algorithm[Any], bucket: Bucket) -> str:
-    """Return the names of the variables that there are none of yet."""
-    return ",".join(k for k in costs(algorithm).variables if getattr(bucket.state, k) is None)
+def absent(algorithm: Algorithm[Any], buckets: Sequence[Bucket]) -> str:
+    """Return the names of the variables that there are none of yet, in any bucket."""
+    return ",".join(
+        name
+        for name in costs(algorithm).variables
+        if all(getattr(bucket.state, name) is None for bucket in buckets)
+    )
 
 
 def restore(
@@ -74,7 +78,8 @@ def restore(
 
 def _checked(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtype) -> Tensor:
     value = node.get(name)
-    if value is None or value.shape != (size,) or value.dtype != dtype:
+    kinds = (dtype,) if size > 1 else (dtype, torch.float32)  # steps are counted in the latter
+    if value is None or value.shape != (size,) or value.dtype not in kinds:
         found = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
         raise CheckpointError(
             message(
@@ -83,6 +88,18 @@ def _checked(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtyp
             )
         )
     return value
+
+
+def refuse_others(state_dict: Mapping[str, Any]) -> None:
+    """Refuse what another optimizer has stored."""
+    lacking = [key for key in ("run", "state", "param_groups") if key not in state_dict]
+    if lacking:
+        said = ", ".join(map(str, state_dict)) or "nothing"
+        what = (
+            f"this is no state of a Decentralized optimizer: it has no {lacking[0]!r}, but {said}"
+        )
+        hint = "begin a new run from the model's own state_dict: the algorithm starts anew"
+        raise CheckpointError(message(what, hint=hint))
 
 
 def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:

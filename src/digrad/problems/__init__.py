@@ -6,7 +6,16 @@ Gradients and losses for many rows at once; no networks, no algorithms. Read ``b
 from collections.abc import Callable
 
 from digrad.data.splits import SPLITS, by_label, dirichlet, iid, k_classes, partition
-from digrad.problems.base import Classifier, Compiled, Identified, KnownOptimum, Measured, Problem
+from digrad.problems.base import (
+    Classifier,
+    Compiled,
+    Counted,
+    Effort,
+    Identified,
+    KnownOptimum,
+    MeasuresItself,
+    Problem,
+)
 from digrad.problems.characters import character_problem
 from digrad.problems.images import image_problem
 from digrad.problems.libsvm import libsvm_problem, read_libsvm
@@ -27,10 +36,12 @@ __all__ = [
     "SPLITS",
     "Classifier",
     "Compiled",
+    "Counted",
+    "Effort",
     "Identified",
     "KnownOptimum",
     "Logistic",
-    "Measured",
+    "MeasuresItself",
     "ModuleProblem",
     "Problem",
     "Quadratic",

@@ -1,11 +1,13 @@
 """What a problem must offer: ten lines for a user to write."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from digrad.base.counters import Sampler
+
+Rows = slice | Tensor  # some of the nodes: in a row, or by their numbers
 
 
 @runtime_checkable
@@ -30,10 +32,12 @@ class Problem(Protocol):
         """
         ...
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """The stochastic gradient of fᵢ at row i, for the nodes in ``rows``.
 
-        ``sample`` is one step's entry of what ``sample()`` returned.
+        ``sample`` is one step's entry of what ``sample()`` returned. Take the nodes' own data
+        with ``data[rows]``, which works for a slice and, as asynchronous methods need, for the
+        numbers of nodes.
         """
         ...
 
@@ -56,10 +60,33 @@ class Identified(Protocol):
 
 
 @runtime_checkable
+class Buffered(Protocol):
+    """A problem whose nodes each keep numbers that no algorithm moves: batch norm's means."""
+
+    def buffers(self) -> Tensor:
+        """What all nodes begin with, of shape (numbers,); empty where there are none."""
+        ...
+
+    def gradient_and_buffers(
+        self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What ``gradient`` returns, and the buffers, (..., rows, numbers), after it."""
+        ...
+
+    def common(self, buffers: Tensor) -> Tensor:
+        """The buffers of one model for all nodes: (..., nodes, numbers) to (..., numbers)."""
+        ...
+
+    def judged_with(self, buffers: Tensor, own: Tensor) -> "Problem":
+        """The same problem, judging answers with such buffers, and nodes with their own."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A problem that compiles its own gradient, being too large to be fused with the steps."""
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """What ``gradient`` returns, but for rounding."""
         ...
 
@@ -84,13 +111,32 @@ class FiniteSum(Protocol):
 
 
 @runtime_checkable
-class Measured(Protocol):
+class MeasuresItself(Protocol):
     """A problem that says itself what is worth recording, and reads it in one pass."""
 
     measures: Sequence[str]
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
         """Metrics by name, one number per trial, at xhat, (..., dim), and the nodes' own x."""
+        ...
+
+
+class Effort(NamedTuple):
+    """What something takes, whatever the machine: for each trial, and once for all together."""
+
+    operations: float = 0.0  # products and sums
+    numbers: float = 0.0  # read or written
+    calls: float = 0.0  # of kernels
+    shared_numbers: float = 0.0
+    shared_calls: float = 0.0
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A problem that knows what it takes to measure, so that this can be kept small."""
+
+    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+        """The gradients of a step, and a record of these metrics: from sizes alone."""
         ...
 
 

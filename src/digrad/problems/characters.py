@@ -1,5 +1,7 @@
 """Predicting text, character by character."""
 
+from typing import Literal
+
 import torch
 
 from digrad.base.checks import seed_of, whole
@@ -26,6 +28,7 @@ def character_problem(
     seed: int = 0,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    precision: Literal["full", "bf16"] = "full",
 ) -> ModuleProblem:
     """Cut a text into one piece for each node, and train a small transformer on them.
 
@@ -42,6 +45,7 @@ def character_problem(
         seed: of the model's start.
         device: where text and models live.
         dtype: in which they are computed.
+        precision: ``full``, or ``bf16`` for forward and backward passes.
     """
     check_place(device, dtype)
     nodes, length = whole(nodes, "nodes", least=1), whole(length, "length", least=1, hint="try 32")
@@ -77,4 +81,5 @@ def character_problem(
         node_samples=node_samples,
         device=device,
         dtype=dtype,
+        precision=precision,
     )

@@ -21,7 +21,7 @@ Pairs = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class WeightedSamples:
     """Inputs and targets with weights that sum to one."""
 
     inputs: Tensor
@@ -29,17 +29,17 @@ class Samples:
     weights: Tensor  # float64
 
     @classmethod
-    def even(cls, inputs: Tensor, targets: Tensor) -> "Samples":
+    def even(cls, inputs: Tensor, targets: Tensor) -> "WeightedSamples":
         """Give all the same weight."""
         share = torch.full((len(targets),), 1 / len(targets), dtype=torch.float64)
         return cls(inputs, targets, share.to(targets.device))
 
-    def thinned(self, count: int) -> "Samples":
+    def thinned(self, count: int) -> "WeightedSamples":
         """Keep so many, evenly spread; 0 keeps all."""
         if not 0 < count < len(self.targets):
             return self
         kept = torch.arange(count, device=self.targets.device) * len(self.targets) // count
-        return Samples.even(self.inputs[kept], self.targets[kept])
+        return WeightedSamples.even(self.inputs[kept], self.targets[kept])
 
     def batches(self, count: int) -> Iterator[tuple[Tensor, ...]]:
         """Yield (inputs, targets, weights), so many at a time."""
@@ -64,36 +64,45 @@ class Evaluation:
     at_once: int  # samples in one forward pass, of all points together
 
     @torch.no_grad()
-    def loss_and_accuracy(self, x: Tensor, samples: Samples) -> Tensor:
-        """Return both, on a last axis of two, for points (..., dim)."""
+    def loss_and_accuracy(self, x: Tensor, samples: WeightedSamples, buffers: Tensor) -> Tensor:
+        """Return both, on a last axis of two, for points (..., dim) with their buffers."""
 
-        def measure(points: Tensor) -> Tensor:
+        def measure(points: Tensor, kept: Tensor) -> Tensor:
             total = torch.zeros(len(points), 2, dtype=torch.float64, device=x.device)
             for inputs, targets, weights in samples.batches(max(1, self.at_once // len(points))):
-                outputs = self._outputs(points, inputs)
+                outputs = self._outputs(points, inputs, kept)
                 losses = vmap(self.losses, in_dims=(0, None))(outputs, targets)
                 right = vmap(self._right, in_dims=(0, None))(outputs, targets)
                 total += weights @ torch.stack([losses, right], dim=-1).to(torch.float64)
             return total.to(x.dtype)
 
-        rows = torch.split(x.reshape(-1, x.shape[-1]), self.points)
-        found = [measure(points) for points in rows]
+        parts = (torch.split(rows, self.points) for rows in _beside(x, buffers))
+        found = [measure(*both) for both in zip(*parts, strict=True)]
         return torch.cat(found).view(*x.shape[:-1], 2)
 
-    def gradient(self, x: Tensor, samples: Samples) -> Tensor:
-        """Return the gradient of the weighted loss at points (..., dim)."""
+    def gradient(self, x: Tensor, samples: WeightedSamples, buffers: Tensor) -> Tensor:
+        """Return the gradient of the weighted loss at points (..., dim) with their buffers."""
 
-        def measure(point: Tensor) -> Tensor:
+        def measure(point: Tensor, kept: Tensor) -> Tensor:
             total = torch.zeros_like(point)
             for inputs, targets, weights in samples.batches(AT_ONCE):
                 with torch.enable_grad():
                     at = point.detach().requires_grad_()
-                    losses = self.losses(self._outputs(at[None], inputs)[0], targets)
+                    losses = self.losses(self._outputs(at[None], inputs, kept[None])[0], targets)
                     total += torch.autograd.grad(weights.to(at.dtype) @ losses, at)[0]
             return total
 
-        found = [measure(point) for point in x.reshape(-1, x.shape[-1])]
+        found = [measure(*both) for both in zip(*_beside(x, buffers), strict=True)]
         return torch.stack(found).view(x.shape)
+
+    @torch.no_grad()
+    def operations(self, samples: WeightedSamples) -> float:
+        """Count the floating operations of one sample's forward pass: products and convolutions."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as count:
+            functional_call(self.rows.plain, {}, (self.ready(samples.inputs[:1]),))
+        return float(max(count.get_total_flops(), 2 * self.rows.dim))
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample by itself."""
@@ -105,7 +114,7 @@ class Evaluation:
         return each
 
     @torch.no_grad()
-    def check(self, samples: Samples, which: str) -> None:
+    def check(self, samples: WeightedSamples, which: str) -> None:
         """Refuse a loss that is not the mean over its batch: f would not be what is trained."""
         inputs, targets, _ = next(samples.batches(AT_ONCE))
         try:
@@ -138,14 +147,19 @@ class Evaluation:
                 hint = "give targets the shape of the outputs"
             raise ParameterError(message(what, hint=hint))
 
-    def _outputs(self, points: Tensor, inputs: Tensor) -> Tensor:
-        ready, module = self.ready(inputs), self.rows.plain if len(points) == 1 else self.rows.many
+    def _outputs(self, points: Tensor, inputs: Tensor, buffers: Tensor) -> Tensor:
+        ready, alone = self.ready(inputs), len(points) == 1 or bool(self.rows.apart)
+        module = self.rows.plain if alone else self.rows.many
 
-        def outputs(point: Tensor) -> Tensor:
-            out: Tensor = functional_call(module, self.rows.named(point), (ready,))
+        def outputs(point: Tensor, kept: Tensor) -> Tensor:
+            named = self.rows.named(point) | self.rows.named_buffers(kept)
+            out: Tensor = functional_call(module, named, (ready,))
             return out
 
-        return outputs(points[0])[None] if len(points) == 1 else vmap(outputs)(points)
+        if alone:
+            pairs = zip(points, buffers, strict=True)
+            return torch.stack([outputs(point, kept) for point, kept in pairs])
+        return vmap(outputs)(points, buffers)
 
     def _right(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the share of each sample's targets that is hit; NaN if they are no classes."""
@@ -154,6 +168,12 @@ class Evaluation:
         # The largest of numbers that are none is the first: no hit.
         hits = ((outputs.argmax(1) == targets) & outputs.isfinite().all(1)).to(outputs.dtype)
         return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
+
+
+def _beside(x: Tensor, buffers: Tensor) -> Pairs:
+    """Return points and their buffers as rows; buffers may be the same for several points."""
+    rows = x.reshape(-1, x.shape[-1])
+    return rows, buffers.expand(*x.shape[:-1], -1).reshape(len(rows), buffers.shape[-1])
 
 
 def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:

@@ -3,14 +3,17 @@
     rows = FlatModule.of(module, inputs)
     outputs = functional_call(rows.training, rows.named(row, words), inputs)
 
-A module is refused, with the reason, where it is no such function: buffers that change in a
-forward pass (batch norm's running means), or random numbers of its own.
+Buffers that change in a forward pass (batch norm's running means) come as a second row, and go
+out as one. A module that draws random numbers of its own is refused, with the reason; one that
+cannot be computed for many rows at once is computed row by row.
 """
 
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.norms import variances_of
 from digrad.problems.layers import Conv2d, Dropout, MaxPool2d
 
 
@@ -30,11 +34,15 @@ class FlatModule:
         plain: the module as it was given, for evaluation.
         training: the same with layers that are fast for many rows, and dropout by words.
         words: how many random words each dropout wants, by its name.
+        changing: the buffers that a forward pass changes, as they begin.
+        apart: why rows are computed one by one; empty if they can be taken together.
     """
 
     plain: nn.Module
     training: nn.Module
     words: dict[str, int]
+    changing: dict[str, Tensor] = field(default_factory=dict)
+    apart: str = ""
 
     @classmethod
     def of(cls, module: nn.Module, inputs: Tensor) -> "FlatModule":
@@ -47,37 +55,43 @@ class FlatModule:
             )
         with torch.random.fork_rng():  # the user's own random numbers stay as they are
             _refuse_inputs(plain, inputs)
-            _refuse_changing_buffers(training, inputs)
-            words = _words(training, inputs)
+            changing = _changing_buffers(training, inputs)
+            words = _words(deepcopy(training), inputs)
             _refuse_randomness(training, inputs)
-        made = cls(plain, training, words)
+        made = cls(plain, training, words, changing)
         if made._refused(inputs):  # perhaps because results lie as they come
             for layer in training.modules():
                 if isinstance(layer, Conv2d | MaxPool2d):
                     layer.packed = True
         if reason := made._refused(inputs):
-            raise ParameterError(
-                message(
-                    "the module cannot be computed for many nodes at once",
-                    reason,
-                    hint="recurrent layers and branches on computed values do not work",
-                )
+            warnings.warn(
+                f"the nodes' {type(module).__name__} are computed one after the other, which is "
+                f"slower: {reason}",
+                stacklevel=4,
             )
+            return replace(made, apart=reason)
         return made
 
     def _refused(self, inputs: Tensor) -> str:
         """Say why two rows cannot be taken together; nothing if they can."""
         rows, batches = self.start().expand(2, -1), torch.stack([inputs, inputs])
+        kept = self.buffers().expand(2, -1)
 
-        def outputs(row: Tensor, batch: Tensor) -> Any:
-            return functional_call(self.training, self.named(row), (batch,))
+        def outputs(row: Tensor, batch: Tensor, buffers: Tensor) -> Any:
+            named = self.named(row) | self.named_buffers(buffers)
+            return functional_call(self.training, named, (batch,))
 
         try:
             with torch.no_grad():
-                vmap(outputs)(rows, batches)
+                vmap(outputs)(rows, batches, kept)
         except RuntimeError as error:
             return str(error).partition("\n")[0]
         return ""
+
+    @cached_property
+    def alone(self) -> nn.Module:
+        """The module for training one row at a time, by the library's own layers."""
+        return _swapped(deepcopy(self.plain), fast=False).train()
 
     @cached_property
     def many(self) -> nn.Module:
@@ -109,6 +123,46 @@ class FlatModule:
             named |= {f"{name}.words": part for name, part in zip(self.words, parts, strict=True)}
         return named
 
+    def summary(self) -> str:
+        """Describe the module in a line that differs for different ones."""
+        text = repr(self.plain) + repr(list(self.shapes.items()))
+        return sha256(text.encode()).hexdigest()[:16]
+
+    def buffers(self) -> Tensor:
+        """Return the changing buffers as a row, whole numbers among the others."""
+        like = self.start()
+        return torch.cat([like[:0], *(b.to(like).flatten() for b in self.changing.values())])
+
+    def named_buffers(self, row: Tensor) -> dict[str, Tensor]:
+        """Return the changing buffers of a row by name, as tensors of their own."""
+        if not self.changing:
+            return {}
+        parts = torch.split(row, [b.numel() for b in self.changing.values()])
+        pairs = zip(self.changing.items(), parts, strict=True)
+        return {name: part.clone().view(b.shape).to(b.dtype) for (name, b), part in pairs}
+
+    def packed_buffers(self, named: dict[str, Tensor], like: Tensor) -> Tensor:
+        """Return the changing buffers as a row again."""
+        parts = [named[name].detach().to(like.dtype).flatten() for name in self.changing]
+        return torch.cat(parts) if parts else like
+
+    def common(self, rows: Tensor) -> Tensor:
+        """Return the buffers of all nodes' data taken together: (..., nodes, numbers) to one row.
+
+        μ = mean μᵢ and σ² = mean (σᵢ² + (μᵢ - μ)²); whole numbers are rounded.
+        """
+        sizes = [b.numel() for b in self.changing.values()]
+        own = dict(zip(self.changing, torch.split(rows.double(), sizes, dim=-1), strict=True))
+        mean = {name: part.mean(-2) for name, part in own.items()}
+        for variance, of in variances_of(self.plain).items():
+            if variance in mean:
+                apart = own[of] - mean[of].unsqueeze(-2)
+                mean[variance] = mean[variance] + apart.square().mean(-2)
+        for name, buffer in self.changing.items():
+            if not buffer.is_floating_point():
+                mean[name] = mean[name].round()
+        return torch.cat([mean[name] for name in self.changing], dim=-1).to(rows)
+
     def kept(self, inputs: Tensor) -> int:
         """Count the numbers that a forward pass of one row keeps for its way back, roughly."""
         count = 0
@@ -131,23 +185,26 @@ class FlatModule:
         return max(count, self.dim)
 
     def load(self, row: Tensor) -> nn.Module:
-        """Return a copy of the module with a row's parameters."""
+        """Return a copy of the module with a row's parameters, and buffers if they follow."""
         module = deepcopy(self.plain)
-        module.load_state_dict(self.named(row), strict=False)
+        named = self.named(row[: self.dim])
+        if len(row) > self.dim:
+            named |= self.named_buffers(row[self.dim :])
+        module.load_state_dict(named, strict=False)
         return module
 
 
-def _swapped(module: nn.Module) -> nn.Module:
+def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
     """Replace the layers that have a faster or a repeatable form; parameters keep their names."""
     for name, layer in list(module._modules.items()):  # with every mention of a shared one
-        if isinstance(layer, nn.Conv2d) and Conv2d.fits(layer):
+        if fast and isinstance(layer, nn.Conv2d) and Conv2d.fits(layer):
             layer.__class__ = Conv2d  # the same parameters and settings, computed otherwise
-        elif isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
+        elif fast and isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
             layer.__class__ = MaxPool2d
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:
-            _swapped(layer)
+            _swapped(layer, fast=fast)
     return module
 
 
@@ -189,20 +246,32 @@ def _refuse_inputs(module: nn.Module, inputs: Tensor) -> None:
         raise ParameterError(message(what, hint="the first axis is the batch")) from error
 
 
-def _refuse_changing_buffers(module: nn.Module, inputs: Tensor) -> None:
+def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
+    """Return the buffers that a forward pass changes, as they were before it."""
     copy = deepcopy(module)
     before = {name: b.clone() for name, b in copy.named_buffers()}
     with torch.no_grad():
         copy(inputs)
-    for name, after in copy.named_buffers():
-        if name in before and not torch.equal(before[name], after):
-            raise ParameterError(
-                message(
-                    f"the buffer {name!r} changes in a forward pass, as batch norm's means do",
-                    "no algorithm averages buffers, so the nodes' models would drift apart unseen",
-                    hint="use nn.GroupNorm, or batch norm with track_running_stats=False",
-                )
-            )
+    after = dict(copy.named_buffers())
+    changed = {
+        name: b for name, b in before.items() if name in after and not torch.equal(b, after[name])
+    }
+    norms = variances_of(module)
+    known = {*norms, *norms.values()} | {
+        name.replace("running_var", "num_batches_tracked") for name in norms
+    }
+    others = [name for name in changed if name not in known]
+    for name in others:
+        if after[name].shape != changed[name].shape:
+            what = f"the buffer {name!r} changes its shape in a forward pass"
+            raise ParameterError(message(what, hint="keep buffers of one shape"))
+    if others:
+        warnings.warn(
+            f"the buffers {', '.join(others)} of {type(module).__name__} change in a forward pass: "
+            "each node keeps its own, and answers are judged with their mean",
+            stacklevel=5,
+        )
+    return changed
 
 
 def _refuse_randomness(module: nn.Module, inputs: Tensor) -> None:
@@ -210,7 +279,7 @@ def _refuse_randomness(module: nn.Module, inputs: Tensor) -> None:
     with torch.no_grad():
         for seed in (1, 2):
             torch.manual_seed(seed)
-            outputs.append(functional_call(module, {}, (inputs,)))
+            outputs.append(functional_call(deepcopy(module), {}, (inputs,)))
     if not isinstance(outputs[0], Tensor):
         what = f"the module returns a {type(outputs[0]).__name__}, not a tensor"
         raise ParameterError(message(what, hint="wrap it in one that returns its outputs alone"))

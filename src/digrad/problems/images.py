@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.data import Images, Part, read_images
 from digrad.data.splits import partition
 from digrad.models import MODELS
+from digrad.problems.augmentation import ShiftAndFlip
 from digrad.problems.checks import check_place
 from digrad.problems.modules import ModuleProblem
 
@@ -31,17 +32,21 @@ def image_problem(
     test_samples: int = 0,
     node_samples: int = 1000,
     dropout: float = 0.5,
+    norm: str = "group",
+    augment: int = 0,
+    weight_decay: float = 0.0,
     seed: int = 0,
     data_dir: str = "",
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    precision: Literal["full", "bf16"] = "full",
 ) -> ModuleProblem:
     """Share the images of a set among the nodes, and train a model on them.
 
     Args:
         nodes: how many.
         data: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
-        model: ``cnn`` (the paper's), ``mlp`` or ``resnet``.
+        model: ``cnn`` (the paper's), ``mlp``, ``resnet``, ``resnet-20`` or ``resnet-18``.
         split: ``iid``, ``by-label`` (the paper's), ``dirichlet`` or ``k-classes``.
         alpha: for ``dirichlet``, how even; small is uneven.
         k: for ``k-classes``, how many classes a node sees.
@@ -50,12 +55,18 @@ def image_problem(
         test_samples: how many of the test images, likewise.
         node_samples: how many test images judge each node's own model; 0 takes all.
         dropout: of a ``cnn``.
+        norm: of ``resnet-20`` and ``resnet-18``: ``group`` or ``batch``.
+        augment: by how many pixels training images are moved at most, and mirrored half of the
+            time; 0 leaves them as they are.
+        weight_decay: λ; every gradient gets λx, whatever the method.
         seed: of the random splits and of the model's start.
         data_dir: where the files are; the environment variable DIGRAD_DATA by default.
         device: where data and models live.
         dtype: in which they are computed.
+        precision: ``full``, or ``bf16`` for forward and backward passes.
     """
     check_place(device, dtype)
+    whole(augment, "augment", hint="try 4; 0 leaves images as they are")
     seed, dropout = seed_of(seed), real(dropout, "dropout", least=0, most=1)
     samples, test_samples = whole(samples, "samples"), whole(test_samples, "test_samples")
     kind_of(data_dir, "data_dir", str)
@@ -63,14 +74,17 @@ def image_problem(
     (pixels, labels), test = _thinned(images.train, samples), _thinned(images.test, test_samples)
     parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
     return ModuleProblem(
-        _model(model, images, dropout, seed),
+        _model(model, images, {"dropout": dropout, "norm": norm}, seed),
         [(torch.from_numpy(pixels[p]), torch.from_numpy(labels[p])) for p in parts],
         test=(torch.from_numpy(test[0]), torch.from_numpy(test[1])),
         batch=batch,
         prepare=_normalised(images, device, dtype),
+        augment=ShiftAndFlip(augment) if augment else None,
         node_samples=node_samples,
         device=device,
         dtype=dtype,
+        precision=precision,
+        weight_decay=real(weight_decay, "weight_decay", least=0, hint="try 1e-4"),
     )
 
 
@@ -82,10 +96,10 @@ def _thinned(part: Part, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int6
     return part.pixels[kept], part.labels[kept]
 
 
-def _model(name: str, images: Images, dropout: float, seed: int) -> nn.Module:
+def _model(name: str, images: Images, given: dict[str, Any], seed: int) -> nn.Module:
     make: Callable[..., nn.Module] = lookup(MODELS, name, "model")
     takes = signature(make).parameters
-    options: dict[str, Any] = {"dropout": dropout} if "dropout" in takes else {}
+    options = {key: value for key, value in given.items() if key in takes}
     if name == "cnn" and min(images.shape[1:]) < 16:
         what = f"the images of {images.name} are {images.shape[1]} x {images.shape[2]} pixels"
         hint = 'model = "mlp" takes any size; two 5 x 5 convolutions need 16 x 16'

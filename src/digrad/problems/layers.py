@@ -37,9 +37,10 @@ class Conv2d(nn.Conv2d):
         high, wide = _pair(self.padding)
         if high or wide:
             x = functional.pad(x, (wide, wide, high, high))
-        bias = None if self.bias is None else self.bias.unsqueeze(0)
+        x, weight, shift = _cast(x, self.weight, self.bias)
+        bias = None if shift is None else shift.unsqueeze(0)
         window = _pair(self.stride), _pair(self.dilation)
-        out: Tensor = convolve(x.unsqueeze(0), self.weight.unsqueeze(0), bias, *window)
+        out: Tensor = convolve(x.unsqueeze(0), weight.unsqueeze(0), bias, *window)
         return out.squeeze(0).contiguous() if self.packed else out.squeeze(0)
 
 
@@ -153,6 +154,18 @@ def _most(x: Tensor, size: Pair) -> Tensor:
         # A number that is none must not vanish: a run that diverges has to show it.
         most = torch.where((pixel > most) | pixel.isnan(), pixel, most)
     return most
+
+
+def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Bring all to one type, as autocast does for the library's own layers.
+
+    On a GPU to single precision, which our kernels are made for.
+    """
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind):
+        return x, weight, bias
+    dtype = torch.float32 if x.is_cuda else torch.get_autocast_dtype(kind)
+    return x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def _pair(value: Any) -> Pair:

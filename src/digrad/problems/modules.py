@@ -1,9 +1,10 @@
 """Any torch module, loss and data as a problem: gradients of all nodes in one call."""
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy, deepcopy
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,22 +12,29 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from digrad.base.checks import kind_of, whole
+from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message, shown
+from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.problems import evaluation
+from digrad.problems.augmentation import Augmentation
+from digrad.problems.base import Effort, Rows
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, Samples, stacked
+from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.tracing import traced
+from digrad.problems.ways import faster, on_streams
 
-DRAWS, DROPOUT = 0, 1  # streams of the generator
+DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
 
-Batched = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # rows, inputs, targets, words
+Pair = tuple[Tensor, Tensor]
+# From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
+Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
+
+CALLS = 45  # of kernels in a forward pass with its loss, about
 
 
 class ModuleProblem:
@@ -34,7 +42,9 @@ class ModuleProblem:
 
     The module is used as a pure function of a flat row; its own parameters are the common
     start. A stochastic gradient is that of ``batch`` samples drawn with replacement; dropout
-    masks, like samples, are a function of (seed, node, step).
+    masks, like samples, are a function of (seed, node, step). Buffers that a forward pass changes
+    (batch norm) are each node's own; an answer is judged with those of all nodes' data taken
+    together.
 
     Args:
         module: any; ``digrad.problems.flat_module`` says what is refused.
@@ -43,10 +53,18 @@ class ModuleProblem:
         test: samples that no node trains on.
         batch: samples in a stochastic gradient.
         prepare: applied to every batch of inputs on the device, such as a normalisation.
+        augment: what becomes of a batch of prepared inputs in training, given random words: see
+            ``digrad.problems.augmentation``. The words are a function of (seed, node, step).
         node_samples: how many test samples, evenly spread, judge the model of each node by
             itself; 0 takes all.
         device: where data and parameters live.
         dtype: of the parameters.
+        weight_decay: λ; every stochastic gradient gets λx, whatever the method. Losses that are
+            measured do not count it.
+        precision: ``full``, or ``bf16``: forward and backward passes in bfloat16 where that does
+            no harm (autocast), all that is kept in ``dtype``.
+        way: how a GPU computes the nodes: ``together``, one call for all, or ``apart``, one after
+            the other by the library's own layers; ``auto`` measures once and remembers.
     """
 
     # The gradient on all data costs as much as hundreds of steps: only on demand.
@@ -64,20 +82,28 @@ class ModuleProblem:
         test: Pairs | Dataset[Any] | None = None,
         batch: int = 8,
         prepare: Callable[[Tensor], Tensor] | None = None,
+        augment: Augmentation | None = None,
         node_samples: int = 1000,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        weight_decay: float = 0.0,
+        precision: Literal["full", "bf16"] = "full",
+        way: Literal["auto", "together", "apart"] = "auto",
     ) -> None:
         kind_of(module, "module", nn.Module)
+        lookup(dict.fromkeys(("full", "bf16")), precision, "precision")
+        lookup(dict.fromkeys(("auto", "together", "apart")), way, "way")
         _check_sizes(data, batch, node_samples)
         check_place(device, dtype)
         parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
-        self._prepare, self._dtype = prepare, dtype
+        self._prepare, self._augment, self._dtype = prepare, augment, dtype
+        self._half, self._way = precision == "bf16", way
+        self._decay = real(weight_decay, "weight_decay", least=0, hint="try 1e-4")
         self.sizes = torch.tensor([len(targets) for _, targets in parts], device=device)
         self._first = self.sizes.cumsum(0) - self.sizes
         shares = (self.sizes * self.nodes).to(torch.float64).reciprocal()  # 1/(n Jᵢ)
-        self._training = Samples(
+        self._training = WeightedSamples(
             torch.cat([inputs for inputs, _ in parts]).to(device),
             self._cast(torch.cat([targets for _, targets in parts]).to(device)),
             shares.repeat_interleave(self.sizes),
@@ -85,7 +111,7 @@ class ModuleProblem:
         self._testing = None
         if test is not None:
             inputs, targets = stacked(test, "test")
-            self._testing = Samples.even(inputs.to(device), self._cast(targets.to(device)))
+            self._testing = WeightedSamples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
         self._loss = for_rows(loss, held)
         numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())
@@ -96,6 +122,8 @@ class ModuleProblem:
         inputs = self._ready(self._training.inputs[some])
         own = deepcopy(module).to(device=device, dtype=dtype)
         self._rows = FlatModule.of(own, inputs)
+        if self._half:
+            _widen_norms(self._rows.training)
         self.dim = self._rows.dim
         classes = not self._training.targets.is_floating_point()
         each = self._rows.kept(inputs)  # numbers of a forward pass
@@ -108,11 +136,23 @@ class ModuleProblem:
         if self._testing:
             self._evaluation.check(self._testing, "test")
         self._group = max(1, MOST_NUMBERS // each)
+        self._judging: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def traceable(self) -> bool:
+        """Whether its gradients are operations on tensors alone, to be compiled and recorded."""
+        return not self._rows.apart
 
     def digest(self) -> str:
         """Return a checksum of the module's parameters, the samples, and who has which."""
         held = [self._training, *([self._testing] if self._testing else [])]
         tensors = [t for samples in held for t in (samples.inputs, samples.targets)]
+        said = [] if self._augment is None else [repr(self._augment)]
+        said += ["bf16"] if self._half else []
+        said += [f"decay {self._decay}"] if self._decay else []
+        if self.buffers().numel():
+            tensors.append(self.buffers())
+        tensors += [torch.tensor(list(text.encode())) for text in said]
         return arrays_digest(*(t.cpu().numpy() for t in (self.start(), self.sizes, *tensors)))
 
     def start(self) -> Tensor:
@@ -127,30 +167,69 @@ class ModuleProblem:
         """Return which samples are drawn, then dropout's words: (steps, *trials, rows, count)."""
         drawn = sampler.indices(steps, self.sizes[sampler.rows], self.batch, DRAWS)
         places = drawn + self._first[sampler.rows].unsqueeze(-1)
+        parts = [places]
+        if self._augment is not None:
+            parts.append(sampler.bits(steps, self._augment.words * self.batch, AUGMENTATION))
         words = sum(self._rows.words.values())
-        if not words:
-            return places
-        return torch.cat([places, sampler.bits(steps, words, DROPOUT)], dim=-1)
+        if words:
+            parts.append(sampler.bits(steps, words, DROPOUT))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the gradients of all rows of all trials, in one call as far as memory allows."""
-        return self._by_groups(self._gradients, x, sample)
+        return self.gradient_and_buffers(x, sample, rows, self._own(x), compiled=False)[0]
 
-    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def compiled_gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return the same, faster from the second call on.
 
         On a GPU from compiled code, for which the first call takes ten seconds or more; elsewhere
         by the same operations, so to the same bits.
         """
-        return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample)
+        return self.gradient_and_buffers(x, sample, rows, self._own(x), compiled=True)[0]
+
+    def buffers(self) -> Tensor:
+        """Return the buffers that training changes, as all nodes begin with them."""
+        return self._rows.buffers()
+
+    def _own(self, x: Tensor) -> Tensor:
+        return self.buffers().expand(*x.shape[:-1], -1)
+
+    def gradient_and_buffers(
+        self, x: Tensor, sample: Tensor, rows: Rows, buffers: Tensor, *, compiled: bool
+    ) -> Pair:
+        """Return the gradients, and the buffers (..., rows, numbers) after them."""
+        g, kept = self._passed(x, sample, buffers, compiled)
+        return torch.add(g, x, alpha=self._decay) if self._decay else g, kept
+
+    def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
+        if self._rows.apart:
+            return self._at_once(self._one_by_one, x, sample, buffers)
+        if self._chosen(x, sample, buffers) == "apart":
+            return self._at_once(self._on_streams, x, sample, buffers)
+        if not compiled:
+            return self._by_groups(self._gradients, x, sample, buffers)
+        return self._by_groups(self._compiled if x.is_cuda else self._traced, x, sample, buffers)
+
+    def common(self, buffers: Tensor) -> Tensor:
+        """Return the buffers of all nodes' data taken together."""
+        return self._rows.common(buffers)
+
+    def judged_with(self, buffers: Tensor, own: Tensor) -> "ModuleProblem":
+        """Return the same problem, judging answers with these buffers, and nodes with their own."""
+        other = copy(self)
+        other._judging = buffers, own
+        return other
+
+    def _with(self, k: int) -> Tensor:
+        return self.buffers() if self._judging is None else self._judging[k]
 
     def loss(self, x: Tensor) -> Tensor:
         """Return f(x) on all training data."""
-        return self._evaluation.loss_and_accuracy(x, self._training)[..., 0]
+        return self._evaluation.loss_and_accuracy(x, self._training, self._with(0))[..., 0]
 
     def full_gradient(self, x: Tensor) -> Tensor:
         """Return ∇f(x) on all training data."""
-        return self._evaluation.gradient(x, self._training)
+        return self._evaluation.gradient(x, self._training, self._with(0))
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
         """Return what is wanted of ``measures``, and perhaps more, for each trial.
@@ -162,16 +241,33 @@ class ModuleProblem:
         found: dict[str, Tensor] = {}
         judge = self._evaluation.loss_and_accuracy
         if {"loss", "accuracy"} & {*wanted}:
-            loss, accuracy = judge(xhat, self._training).unbind(-1)
+            loss, accuracy = judge(xhat, self._training, self._with(0)).unbind(-1)
             found |= {"loss": loss, "accuracy": accuracy}
         if self._testing and {"test_loss", "test_accuracy"} & {*wanted}:
-            loss, accuracy = judge(xhat, self._testing).unbind(-1)
+            loss, accuracy = judge(xhat, self._testing, self._with(0)).unbind(-1)
             found |= {"test_loss": loss, "test_accuracy": accuracy}
         if self._testing and {"worst_accuracy", "mean_accuracy"} & {*wanted}:
-            _, each = judge(x, self._testing.thinned(self._node_samples)).unbind(-1)
+            some = self._testing.thinned(self._node_samples)
+            _, each = judge(x, some, self._with(1)).unbind(-1)
             mean = each.double().mean(-1).to(each)  # rounded once: never below the worst
             found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
         return found
+
+    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+        """Count forward passes of a sample, of which a gradient is worth three, and calls."""
+        one, wanted = self._evaluation.operations(self._training), {*metrics}
+        trained = len(self._training.targets)
+        tested = len(self._testing.targets) if self._testing else 0
+        judged = min(tested, self._node_samples or tested)
+        passes = [(trained, 1)] * bool(wanted & {"loss", "accuracy", "gap"})
+        passes += [(3 * trained, 3)] * ("gradient_norm" in wanted)
+        passes += [(tested, 1)] * bool(wanted & {"test_loss", "test_accuracy"})
+        nodes = bool(wanted & {"worst_accuracy", "mean_accuracy"})
+        passes += [(judged * self.nodes, self.nodes)] * nodes
+        samples = sum(count for count, _ in passes)
+        calls = CALLS * sum(-(-count // (evaluation.AT_ONCE * k)) * k for count, k in passes)
+        step = Effort(operations=3 * one * self.nodes * self.batch, shared_calls=3 * CALLS)
+        return step, Effort(operations=one * samples, calls=calls)
 
     def _ready(self, inputs: Tensor) -> Tensor:
         """Return inputs as the module takes them: prepared, and in its dtype if they are real."""
@@ -180,22 +276,53 @@ class ModuleProblem:
     def _cast(self, values: Tensor) -> Tensor:
         return values.to(self._dtype) if values.is_floating_point() else values
 
-    def _by_groups(self, gradients: Batched, x: Tensor, sample: Tensor) -> Tensor:
+    def _at_once(self, gradients: Batched, x: Tensor, sample: Tensor, buffers: Tensor) -> Pair:
+        """Return the gradients of all rows, of which only one needs memory at a time."""
+        return self._by_groups(gradients, x, sample, buffers, group=x.numel() // self.dim)
+
+    def _by_groups(
+        self,
+        gradients: Batched,
+        x: Tensor,
+        sample: Tensor,
+        buffers: Tensor,
+        *,
+        group: int | None = None,
+    ) -> Pair:
         drawn = sample.flatten(0, -2)
-        columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :]
+        kept = buffers.reshape(len(drawn), buffers.shape[-1])
+        columns = x.reshape(-1, self.dim), drawn[:, : self.batch], drawn[:, self.batch :], kept
         parts = []
-        for rows, k, words in zip(*(torch.split(c, self._group) for c in columns), strict=True):
+        split = (torch.split(c, group or self._group) for c in columns)
+        for rows, k, words, own in zip(*split, strict=True):
             inputs, targets = self._training.inputs[k], self._training.targets[k]
-            parts.append(gradients(rows, inputs, targets, words))
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(x.shape)
+            parts.append(gradients(rows, inputs, targets, words, own))
+        made = parts[0] if len(parts) == 1 else [torch.cat(p) for p in zip(*parts, strict=True)]
+        return made[0].view(x.shape), made[1].view(buffers.shape)
 
-    def _total(self, rows: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
+    def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Return the sum of all rows' losses: its gradient is each row's own."""
-        losses: Tensor = vmap(self._row_loss)(rows, self._ready(inputs), targets, words)
-        return losses.sum()
+        losses, buffers = vmap(self._row_loss)(rows, self._ready(inputs), *columns)
+        return losses.sum(), buffers
 
-    def _gradients(self, *columns: Tensor) -> Tensor:
+    def _gradients(self, *columns: Tensor) -> Pair:
         return _differentiated(self._total, *columns)
+
+    def _one_by_one(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        found = [
+            _differentiated(self._alone, *row)
+            for row in zip(rows, self._ready(inputs), *columns, strict=True)
+        ]
+        gradients, buffers = zip(*found, strict=True)
+        return torch.stack(gradients), torch.stack(buffers)
+
+    def _alone(self, *row: Tensor) -> Pair:
+        return self._row_loss(*row, module=self._rows.alone)
+
+    def _on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        return on_streams(
+            partial(_differentiated, self._alone), rows, self._ready(inputs), *columns
+        )
 
     @cached_property
     def _traced(self) -> Batched:
@@ -206,15 +333,70 @@ class ModuleProblem:
         total: Batched = torch.compile(self._total, fullgraph=True, dynamic=False)
         return partial(_differentiated, total)
 
-    def _row_loss(self, row: Tensor, inputs: Tensor, targets: Tensor, words: Tensor) -> Tensor:
-        named = self._rows.named(row, words)
-        return self._loss(functional_call(self._rows.training, named, (inputs,)), targets)
+    def _chosen(self, x: Tensor, sample: Tensor, buffers: Tensor) -> str:
+        """Say how a GPU is to compute the nodes: as was asked for, or measured and remembered."""
+        if not x.is_cuda or self._way != "auto":
+            return "apart" if self._way == "apart" and x.is_cuda else "together"
+        rows = len(x.reshape(-1, self.dim))
+        if rows not in self._ways:
+            kind = f"{self._rows.summary()}, {rows} rows, batch {self.batch}, bf16 {self._half}"
+            self._ways[rows] = faster(
+                kind,
+                {
+                    "together": lambda: self._by_groups(self._gradients, x, sample, buffers),
+                    "apart": lambda: self._at_once(self._on_streams, x, sample, buffers),
+                },
+            )
+        return self._ways[rows]
+
+    @cached_property
+    def _ways(self) -> dict[int, str]:
+        return {}  # by how many rows there are
+
+    def _row_loss(
+        self,
+        row: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        words: Tensor,
+        buffers: Tensor,
+        *,
+        module: nn.Module | None = None,
+    ) -> Pair:
+        if self._augment is not None:
+            used = self._augment.words * self.batch
+            inputs = self._augment(inputs, words[:used].view(self.batch, -1))
+            words = words[used:]
+        named = self._rows.named(row, words) | self._rows.named_buffers(buffers)
+        with self._passes(row):
+            outputs = functional_call(module or self._rows.training, named, (inputs,))
+        loss = self._loss(outputs.to(self._dtype) if self._half else outputs, targets)
+        return loss, self._rows.packed_buffers(named, buffers)
+
+    def _passes(self, row: Tensor) -> AbstractContextManager[object]:
+        if not self._half:
+            return nullcontext()
+        # Without its cache, which recordings and vmap would be led astray by.
+        return torch.autocast(row.device.type, torch.bfloat16, cache_enabled=False)
+
+
+def _widen_norms(module: nn.Module) -> None:
+    """Give batch norm its inputs in the type of its means: for many rows it takes no other."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._NormBase):
+            layer.register_forward_pre_hook(_widened)
+
+
+def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    like = next((b for b in layer.buffers() if b.is_floating_point()), None)
+    return args if like is None else (args[0].to(like.dtype), *args[1:])
 
 
 @torch.enable_grad()
-def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Tensor:
+def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
     points = rows.detach().requires_grad_()
-    return torch.autograd.grad(total(points, *columns), points)[0]
+    loss, buffers = total(points, *columns)
+    return torch.autograd.grad(loss, points)[0], buffers
 
 
 def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:

@@ -12,6 +12,7 @@ from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
+from digrad.problems.base import Rows
 from digrad.problems.checks import check_numbers, check_place, check_tensor
 from digrad.theory.rates import Setting
 
@@ -110,7 +111,7 @@ class Quadratic:
         noise = sampler.normals(steps, self.dim)
         return noise.mul_(self.sigma / sqrt(self.dim)).to(self.b)
 
-    def gradient(self, x: Tensor, sample: Tensor, rows: slice) -> Tensor:
+    def gradient(self, x: Tensor, sample: Tensor, rows: Rows) -> Tensor:
         """Return Aᵢ(xᵢ - bᵢ) + noise."""
         exact = _times(self.A[rows], x - self.b[rows])
         return exact if self.sigma == 0 else exact + sample

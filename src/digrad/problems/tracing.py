@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Function = Callable[..., Tensor]
+Function = Callable[..., Any]
 
 
 def traced(function: Function) -> Function:
@@ -18,7 +18,7 @@ def traced(function: Function) -> Function:
     """
     known: dict[Any, Function] = {}
 
-    def call(*tensors: Tensor) -> Tensor:
+    def call(*tensors: Tensor) -> Any:
         kind = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
         if kind not in known:
             known[kind] = _operations(function, tensors)

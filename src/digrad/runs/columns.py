@@ -15,6 +15,7 @@ METRICS = (
 )
 SENT = ("messages", "bytes")
 VALUES = (*METRICS, *SENT)
+TIMED = ("time", "rounds")  # only where there is a clock
 COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *VALUES, "diverged_at")
 
 # What a reader wants to see first; the rest as in the file.

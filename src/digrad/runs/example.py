@@ -9,10 +9,11 @@ steps = 1500
 step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
 seeds = [0, 1, 2]             # repetitions: same problem, other samples
 metrics = []                  # what to record, such as "loss"; empty: what is worth its cost
-metrics_every = 10            # steps between records; 0: a hundredth of the run
+metrics_every = 10            # steps between records; 0: a hundredth of the run, or as they cost
 scale_by_n_pi = true          # give γ/(nπ) to methods that move by nπ times the gradient
 dtype = "float32"             # or "float64"
 tf32 = false                  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+precision = "full"            # or "bf16": forward and backward passes of a module in bfloat16
 compile = "auto"              # "always" or "never": fuse steps with torch.compile
 trials_at_once = 0            # 0: as many as fit into memory
 
@@ -31,6 +32,10 @@ period = 300
 # kind = "warmup"             # rise over some steps, then follow another schedule
 # steps = 100
 # then = { kind = "cosine", total = 1500 }
+
+# [clock]                     # how long things take: metrics.csv then has the column time
+# straggler = 5.0             # node 0 is five times slower
+# latency = 0.5               # of a message; a gradient takes about 1.5
 
 [[networks]]
 topology = "erdos-renyi"      # `digrad list topologies`; or file = "mine.graphml"

@@ -1,17 +1,21 @@
 """Run an experiment into a folder: in this process (``loop``) or in several (``team``)."""
 
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from digrad.base.errors import ParameterError, message
 from digrad.runs.execution import Execution, Local
 from digrad.runs.experiment import Experiment
 from digrad.runs.folder import RunFolder, Store
 from digrad.runs.launches import Launch
+from digrad.runs.local_workers import LocalCrew, most_workers
 from digrad.runs.lock import locked
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Given, Job, Plan, plan, resolved
-from digrad.runs.team import Common, NotSentError, log, most_workers, share_out
+from digrad.runs.progress import telling
+from digrad.runs.team import Common, NotSentError, log, share_out
 
 WORTH_SECONDS = 15.0  # of work left, for several processes to pay for their start
 TASTE_SECONDS = 2.0  # of work, from which one sees how much is left
@@ -28,6 +32,7 @@ def run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     execution: Execution | None = None,
     workers: int | None = None,
+    cluster: Any = None,
 ) -> Path:
     """Run an experiment into a folder; with ``resume``, go on with what is there.
 
@@ -44,6 +49,8 @@ def run(
         checkpoint_seconds: how often what is done is stored.
         execution: where the nodes live; in this process, or its workers, by default.
         workers: processes that do jobs; as many as pay by default. Results do not depend on it.
+        cluster: machines that do them instead: the address of a Dask scheduler, a client or a
+            cluster of Dask's; ``workers`` is then how many to take at most.
     """
     folder, asked = RunFolder(Path(out)), resolved(experiment)
     stored = folder.check(asked, resume=resume)
@@ -52,16 +59,20 @@ def run(
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
         folder.check(asked, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
-        common = Common(work, device, given, progress or _silent, checkpoint_seconds)
-        if execution is None:
-            do_jobs(common, folder, workers)
-        else:
-            carry_out(work, folder, execution, common.progress, checkpoint_seconds)
+        with telling(folder.path, stored, progress or _silent) as tell:
+            common = Common(work, device, given, tell, checkpoint_seconds)
+            if execution is None:
+                do_jobs(common, folder, workers, cluster)
+            else:
+                carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
 
-def do_jobs(common: Common, store: Store, workers: int | None) -> None:
-    """Do all jobs from where they stand: in this process or, where that pays, in several."""
+def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = None) -> None:
+    """Do all jobs from where they stand: here, in several processes, or on other machines."""
+    if cluster is not None:
+        _on_cluster(common, store, workers, cluster)
+        return
     number = _checked(workers, common.work)
     if workers is None and number > 1:
         try:
@@ -71,23 +82,39 @@ def do_jobs(common: Common, store: Store, workers: int | None) -> None:
             pass  # what was done is stored, and gone on from
     if number > 1:
         try:
-            share_out(common, store, number)
+            share_out(common, store, partial(LocalCrew, common, number))
             return
         except NotSentError as error:
             log.warning("one process does all jobs, as others cannot be given: %s", error)
     _alone(common, store, common.progress)
 
 
+def _on_cluster(common: Common, store: Store, workers: int | None, cluster: Any) -> None:
+    from digrad.runs.cluster import ClusterCrew
+
+    _at_least_one(workers)
+    try:
+        share_out(common, store, partial(ClusterCrew, cluster, common, workers))
+    except NotSentError as error:
+        hint = "put classes into a module that workers have too, or run without a cluster"
+        what = f"the cluster cannot be given all that the run needs: {error}"
+        raise ParameterError(message(what, hint=hint)) from error
+
+
 def _checked(workers: int | None, work: Plan) -> int:
     """Return how many processes to take at most."""
     if workers is None:
         return most_workers(work)
-    if not isinstance(workers, int) or workers < 1:
-        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
+    _at_least_one(workers)
     if workers > 1 and on_gpu(work.jobs[0]):
         what = f"{workers} workers cannot share one GPU: there jobs run side by side in one process"
         raise ParameterError(message(what, hint="leave the number of workers out"))
     return workers
+
+
+def _at_least_one(workers: int | None) -> None:
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
 
 
 def _alone(common: Common, store: Store, progress: Progress) -> None:

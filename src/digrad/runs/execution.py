@@ -6,8 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from digrad.algorithms.contract import Algorithm
 from digrad.engines.changing import Changing, simulator
 from digrad.engines.simulator import Simulator
+from digrad.networks import as_network
+from digrad.runs.events import Loop, Rounds, unwaiting_engine
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
 from digrad.runs.recursion import Moment, Recursion
@@ -24,7 +27,7 @@ class Execution(Protocol):
     writes: bool  # whether this process measures and writes
     side_by_side: int | None  # jobs that run at a time; none: as many as pay
 
-    def recursion(self, job: Job) -> Recursion:
+    def recursion(self, job: Job) -> Loop:
         """The job on its engine."""
         ...
 
@@ -32,19 +35,19 @@ class Execution(Protocol):
         """What a job left behind; the records only where they are written."""
         ...
 
-    def own(self, work: Recursion, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: Moment) -> Moment:
         """Cut the rows of this process out of those of all nodes."""
         ...
 
-    def whole(self, work: Recursion, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: Moment) -> Moment:
         """Put the rows of all nodes together."""
         ...
 
-    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
+    def everywhere(self, work: Loop, holds: Tensor) -> Tensor:
         """Say of which trials something holds at all nodes, not only at those here."""
         ...
 
-    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
+    def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
         """Hear what was recorded: (trials, metrics); only where it is written."""
         ...
 
@@ -58,9 +61,12 @@ class Local:
         self.side_by_side = side_by_side
         self._engines: dict[str, Simulator | Changing] = {}  # one for each network
 
-    def recursion(self, job: Job) -> Recursion:
+    def recursion(self, job: Job) -> Loop:
         """Return the job on the simulator."""
         start = job.problem.start()
+        if not isinstance(job.method, Algorithm):
+            events = unwaiting_engine(job.method, as_network(job.net), job.timing, start)
+            return Rounds(job.method, events, job.problem, job.scaled, job.schedule)
         if job.network not in self._engines:
             made = simulator(job.net, device=start.device, dtype=start.dtype)
             self._engines[job.network] = made
@@ -71,17 +77,17 @@ class Local:
         """Read it."""
         return store.job(job.index, job.made_by)
 
-    def own(self, work: Recursion, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: Moment) -> Moment:
         """All of them."""
         return whole
 
-    def whole(self, work: Recursion, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: Moment) -> Moment:
         """All of them."""
         return own
 
-    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
+    def everywhere(self, work: Loop, holds: Tensor) -> Tensor:
         """As it is."""
         return holds
 
-    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
+    def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
         """Pass over it."""

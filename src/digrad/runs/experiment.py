@@ -11,6 +11,7 @@ from digrad.base.errors import DigradError, FileFormatError, lookup, message, sh
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork, build_any
+from digrad.runs.edits import apply_edits
 
 
 class ExperimentError(DigradError, ValueError):
@@ -88,6 +89,12 @@ class AlgorithmSpec:
         """What figures call it."""
         return self.name or self.algorithm
 
+    @property
+    def inner_kind(self) -> str:
+        """The name of its inner optimizer; empty without one."""
+        inner = self.params.get("inner", "")
+        return str(inner.get("kind", "") if isinstance(inner, Mapping) else inner or "")
+
 
 @dataclass(frozen=True)
 class KindSpec:
@@ -111,11 +118,16 @@ class Experiment:
     schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
     scale_by_n_pi: bool = True  # give γ/(nπ) to methods that move by nπ times the gradient
     metrics: tuple[str, ...] = ()  # what to record; empty takes what is worth its cost
-    metrics_every: int = 0  # steps between records; 0 takes a hundredth of the run
+    metrics_every: int = 0  # steps between records; 0: a hundredth of the run, or as they cost
     dtype: str = "float32"
     tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
     compile: str = "auto"  # "auto", "always" or "never"
     trials_at_once: int = 0  # 0 takes as many as fit into memory
+    # How many step sizes and seeds it had each time before it was extended: what was added runs
+    # in tensors of its own, as sums in a tensor of another size round differently.
+    grown_from: tuple[tuple[int, ...], ...] = ()
+    clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -132,6 +144,12 @@ class Experiment:
                 "one or more different ones in 0 .. 2^63 - 1",
                 self.seeds,
             ),
+            (
+                "grown_from",
+                all(len(was) == 2 and min(was) >= 1 for was in self.grown_from),
+                "pairs of how many step sizes and seeds there were",
+                self.grown_from,
+            ),
             ("networks", bool(self.networks), "one or more", 0),
             ("algorithms", bool(self.algorithms), "one or more", 0),
             ("name", _is_file_name(self.name), "usable as the name of a folder", self.name),
@@ -140,6 +158,7 @@ class Experiment:
             if not fine:
                 raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
         _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("precision", self.precision, ("full", "bf16"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
         for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
@@ -168,6 +187,7 @@ class Experiment:
     def own_names(self) -> tuple[str, ...]:
         """The classes and functions of the user's own that it names, each once."""
         names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [a.inner_kind for a in self.algorithms]
         names += [network.topology for network in self.networks]
         return tuple(dict.fromkeys(name for name in names if is_own(name)))
 
@@ -177,14 +197,14 @@ class Experiment:
         sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
         return len(self.networks) * sizes * len(self.seeds)
 
-    @property
-    def record_every(self) -> int:
-        """Steps between records."""
-        return self.metrics_every or max(1, self.steps // 100)
 
+def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file.
 
-def load_experiment(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file."""
+    Args:
+        path: the file.
+        edits: changes to it, such as ``"problem.batch=16"``.
+    """
     file = Path(path)
     try:
         table = toml_of(plain_bytes(file))
@@ -197,6 +217,7 @@ def load_experiment(path: str | Path) -> Experiment:
         what = str(what).removeprefix("not a TOML file: ")
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
+        apply_edits(table, edits)
         # The copies that a run folder keeps of the user's own files are in its folder "code".
         return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
     except DigradError as error:
@@ -205,6 +226,8 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    if table.get("clock") == {}:  # a clock with its defaults, not none at all
+        table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = _read(Experiment, table, "")
     return made
 
@@ -213,6 +236,12 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them."""
     plain: dict[str, Any] = asdict(experiment)
     del plain["folders"]
+    if not plain["grown_from"]:  # as experiments were written before they could grow
+        del plain["grown_from"]
+    if not plain["clock"]:  # as experiments were written before there was one
+        del plain["clock"]
+    if plain["precision"] == "full":  # as experiments were written before there was a choice
+        del plain["precision"]
     # What is not said is left out, as experiments were written before it could be said.
     for algorithm in plain["algorithms"]:
         if not algorithm["estimator"]:

@@ -5,8 +5,9 @@
     networks/000.npz   each network, as it was
     code/              copies of the user's own files that the experiment names
     metrics.csv        one row per trial and recorded step
-    jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and,
-                       until it is done, the state to go on from; then its answers
+    jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and
+                       the state to go on from, which a job that is done keeps if it is small,
+                       to be extended; then its answers
 
 Files are written next to their place and moved there, by one process at a time. metrics.csv is
 derived from jobs/. Every job file carries checksums of all that made it.
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO, StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile
@@ -35,8 +37,9 @@ from digrad.base.files import plain_bytes
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork, Digraph
 from digrad.networks.files import load, save
-from digrad.runs.columns import COLUMNS
+from digrad.runs.columns import COLUMNS, TIMED
 from digrad.runs.experiment import Experiment, load_experiment, to_table
+from digrad.runs.lock import locked
 
 LARGEST_JOB = 1 << 40  # bytes: as large as a state may be
 # What NumPy and zipfile raise on bytes that are not what was written.
@@ -59,10 +62,11 @@ class JobFile:
     records: Records  # (rows, trials, metrics), row k belongs to steps[k]
     steps: NDArray[np.int64]
     diverged_at: NDArray[np.int64]  # per trial; -1: not
-    state: dict[str, NDArray[Any]]  # the state's tensors by field; empty once done
+    state: dict[str, NDArray[Any]]  # the state's tensors by field; empty if done and large
     answers: NDArray[Any] | None  # (trials, dim), once it is done
     made_by: Mapping[str, str]  # checksums of all that it depends on
     each: int = 1  # gradients from one exchange to the next, of a method that takes steps at home
+    axes: Records | None = None  # (rows, columns of TIMED), on a clock
 
 
 class Store(Protocol):
@@ -128,7 +132,7 @@ class RunFolder:
                 raise RunFolderError(message(what, hint="name another folder with --out"))
             return experiment
         if not resume:
-            hint = "--resume goes on with it; --out names another folder"
+            hint = "--resume goes on with it; --extend adds to it; --force puts it aside"
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
         before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
@@ -170,6 +174,19 @@ class RunFolder:
             if not kept.is_file() or kept.read_bytes() != own.content():
                 what = f"{own.path} has changed since the run in {self.path} began"
                 raise RunFolderError(message(what, hint=f"{hint}; {kept} is as it was"))
+
+    def set_aside(self) -> Path:
+        """Move the folder out of the way, under the next free name; nothing is lost."""
+        others = (self.path.with_name(f"{self.path.name}.old-{k}") for k in count(1))
+        target = next(other for other in others if not other.exists())
+        with locked(self.path):  # or somebody else is writing
+            try:
+                self.path.rename(target)
+            except OSError as error:
+                hint = "name another folder with --out"
+                what = f"{self.path} cannot be put aside: {error}"
+                raise RunFolderError(message(what, hint=hint)) from error
+        return target
 
     def network_path(self, k: int) -> Path:
         """Return where the k-th network is kept."""
@@ -215,7 +232,9 @@ class RunFolder:
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         at_home = any(job.each > 1 for job in jobs)  # where a step is not one gradient
-        writer.writerow([*COLUMNS, "gradients"] if at_home else COLUMNS)
+        timed = any(job.axes is not None for job in jobs)
+        head = [*COLUMNS, *(["gradients"] if at_home else []), *(TIMED if timed else [])]
+        writer.writerow(head)
         for job in jobs:
             for trial, label in enumerate(job.labels):
                 end = int(job.diverged_at[trial])
@@ -224,7 +243,9 @@ class RunFolder:
                         break
                     numbers = (_cell(x) for x in job.records[k, trial].tolist())
                     row = [*label, step, *numbers, "" if end < 0 else end]
-                    writer.writerow([*row, step * job.each] if at_home else row)
+                    row += [step * job.each] if at_home else []
+                    row += [_cell(x) for x in job.axes[k].tolist()] if job.axes is not None else []
+                    writer.writerow(row + [""] * (len(head) - len(row)))
         write_whole(self.path / "metrics.csv", out.getvalue().encode())
 
     def _job_path(self, k: int) -> Path:
@@ -236,6 +257,8 @@ def _packed(job: JobFile) -> bytes:
     arrays = {f"state_{name}": array for name, array in job.state.items()}
     if job.answers is not None:
         arrays["answers"] = job.answers
+    if job.axes is not None:
+        arrays["axes"] = job.axes
     np.savez(
         out,
         labels=json.dumps(job.labels),
@@ -260,7 +283,8 @@ def _unpacked(path: Path) -> JobFile:
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
         each = int(data["each"]) if "each" in data else 1  # older runs lack it
-        return JobFile(*head, data["diverged_at"], state, answers, made_by, each)
+        tail = answers, made_by, each, data.get("axes")
+        return JobFile(*head, data["diverged_at"], state, *tail)
 
 
 def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -11,9 +12,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from digrad.base.atomic import WriteError, write_whole
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.files import plain_file
 
 LOCK, WRITER = ".lock", ".writer.json"
+PATIENCE = 0.5  # seconds: who only asks whether a lock is held holds it for a moment
 
 
 class LockedError(DigradError):
@@ -25,7 +28,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from writing to a folder; a killed one leaves no lock behind."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK, timeout=0)
+        lock = FileLock(folder / LOCK, timeout=PATIENCE)
         lock.acquire()
     except Timeout:
         raise LockedError(
@@ -44,6 +47,37 @@ def locked(folder: Path) -> Iterator[None]:
         with suppress(OSError):  # the folder may have been taken away
             (folder / WRITER).unlink()
         lock.release()
+
+
+def held(folder: Path) -> bool:
+    """Say whether a process is writing to a folder; nothing is written to find out."""
+    path = folder / LOCK
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        with plain_file(path, follow=False) as file:
+            return not _free(file.fileno())
+    except (OSError, FileFormatError):
+        return False
+
+
+def _free(file: int) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of when the file is closed
+    except OSError:
+        return False
+    return True
 
 
 def _sign(folder: Path) -> None:

@@ -11,7 +11,6 @@ from time import monotonic
 import torch
 
 from digrad.runs.execution import Execution
-from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job, Plan
 from digrad.runs.record import Record, Work
@@ -39,7 +38,7 @@ def carry_out(
     keeper = _Keeper(store, execution, checkpoint_seconds)
     for jobs in _beside(work.jobs, execution.side_by_side):
         with few_threads(_numbers(jobs[0])), _precision(jobs[0], work.experiment.tf32):
-            _together(jobs, work.experiment, keeper, execution, progress)
+            _together(jobs, work, keeper, execution, progress)
 
 
 def _beside(jobs: Sequence[Job], at_most: int | None) -> Iterator[list[Job]]:
@@ -103,7 +102,7 @@ def _precision(job: Job, tf32: bool) -> Iterator[None]:
 
 def _together(
     jobs: Sequence[Job],
-    experiment: Experiment,
+    work: Plan,
     keeper: "_Keeper",
     execution: Execution,
     progress: Progress,
@@ -122,7 +121,7 @@ def _together(
             if saved is not None and saved.done:
                 progress(job, saved.t)
                 continue
-            running = _Running(Work.make(job, execution), saved, experiment)
+            running = _Running(Work.make(job, execution), saved, work)
             under_way.append(running)
             running.go_on()
             turn(running)  # at once: what jobs have in common is made on the first one's way
@@ -140,9 +139,9 @@ def _together(
 class _Running:
     """A job under way: its record, and where it has gone since."""
 
-    def __init__(self, work: Work, saved: JobFile | None, experiment: Experiment) -> None:
+    def __init__(self, work: Work, saved: JobFile | None, plan: Plan) -> None:
         self.job, self._work = work.job, work
-        self._steps, self._every = experiment.steps, experiment.record_every
+        self._steps, self._every = plan.experiment.steps, plan.every
         self._aside = _stream(work.job)
         with self._aside():
             self._record = Record.open(work, saved)

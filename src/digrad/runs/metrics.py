@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Needs, Traffic
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
-from digrad.problems.base import Classifier, KnownOptimum, Measured, Problem
-from digrad.runs.columns import VALUES
+from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
+from digrad.runs.columns import SENT, VALUES
 from digrad.runs.recursion import Moment
 from digrad.theory.cycles import root_vectors
 
@@ -24,7 +24,7 @@ EXACT = torch.float64
 class Sizes(NamedTuple):
     """What a step sends over each link, and the bytes of a vector and of a single number."""
 
-    traffic: Traffic
+    traffic: MessageCounts
     vector: int
     scalar: int
 
@@ -49,7 +49,7 @@ class Gauge:
       as if every step sent what a later one does; of links left to chance, as many as expected.
     """
 
-    algorithm: Algorithm[Any]
+    algorithm: Method[Any]
     problem: Problem
     answer_weights: Callable[[int], Tensor]  # (nodes,) after t steps: π_R or 1/n
     tracker_weights: Callable[[int], Tensor]  # (nodes,): π_C, or 1/n for trackers that are pulled
@@ -57,26 +57,31 @@ class Gauge:
     sizes: Sizes
     least: Tensor | None  # f*
     wanted: frozenset[str]
+    sent: Callable[[int], tuple[int, int]] | None = None  # messages and bytes, if not as steady
 
     @classmethod
     def make(
         cls,
-        algorithm: Algorithm[Any],
+        algorithm: Method[Any],
         problem: Problem,
         net: AnyNetwork,
         metrics: Sequence[str] = (),
         message_dtype: torch.dtype | None = None,
+        sent: Callable[[int], tuple[int, int]] | None = None,
     ) -> "Gauge":
         """Prepare to measure one algorithm on one network.
 
         ``metrics`` names what is read at the answer and of the nodes; none takes what the
         problem thinks worth its cost. What the state shows is always read. Vectors travel as
-        ``message_dtype``, if it is given; single numbers never do.
+        ``message_dtype``, if it is given; single numbers never do. ``sent`` says what has been
+        sent by a step, where that is not so much in each.
         """
         for name in metrics:
             lookup(dict.fromkeys(VALUES), name, "metric")
         start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
+        counts = MessageCounts()  # of what waits for nobody: ``sent`` says it
+        traffic = costs(algorithm).traffic if isinstance(algorithm, Algorithm) else counts
         size = start.element_size()
         rounded = message_dtype is not None and problem.dim > 1
         each = message_dtype.itemsize if rounded and message_dtype else size
@@ -92,9 +97,12 @@ class Gauge:
             on_device(vectors.answer, algorithm.root_weighted),
             on_device(vectors.tracker, Needs.PUSH in algorithm.needs),
             net.used if isinstance(net, Timetable) else _always(net),
-            Sizes(costs(algorithm).traffic, problem.dim * each, size),
+            Sizes(traffic, problem.dim * each, size),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
-            frozenset(metrics or (problem.measures if isinstance(problem, Measured) else VALUES)),
+            frozenset(
+                metrics or (problem.measures if isinstance(problem, MeasuresItself) else VALUES)
+            ),
+            sent,
         )
 
     @torch.no_grad()
@@ -103,14 +111,19 @@ class Gauge:
         state, xhat = moment.state, self.answer(moment)
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
-        found = dict.fromkeys(VALUES, none) | self._at(xhat, x)
-        counted = {"messages": self.messages(moment.t), "bytes": self.bytes(moment.t)}
+        found = dict.fromkeys(VALUES, none) | self._at(xhat, x, self._judge(state))
+        counted = dict(zip(SENT, self._sent(moment.t), strict=True))
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
             "tracking": self._tracking(moment, none),
             # In double precision: single counts exactly only to 16 million.
             **{k: torch.full_like(none, v, dtype=EXACT) for k, v in counted.items()},
         }
+
+    def _sent(self, t: int) -> tuple[float, float]:
+        if self.sent is not None:
+            return self.sent(t)
+        return self.messages(t), self.bytes(t)
 
     def answer(self, moment: Moment) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
@@ -129,10 +142,24 @@ class Gauge:
         scalars = self.sizes.traffic.pull_scalars * pulls + self.sizes.traffic.push_scalars * pushes
         return self.messages(t) * self.sizes.vector + scalars * self.sizes.scalar
 
-    def _at(self, xhat: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def whole_answer(self, moment: Moment) -> Tensor:
+        """Return the answer, and behind it the buffers that belong to it, if there are any."""
+        kept: Tensor | None = getattr(moment.state, "buffers", None)
+        if kept is None or not isinstance(self.problem, Buffered):
+            return self.answer(moment)
+        return torch.cat([self.answer(moment), self.problem.common(kept)], dim=-1)
+
+    def _judge(self, state: Any) -> Problem:
+        """Return the problem, with the buffers of the nodes as they are."""
+        kept: Tensor | None = getattr(state, "buffers", None)
+        if kept is None or not isinstance(self.problem, Buffered):
+            return self.problem
+        return self.problem.judged_with(self.problem.common(kept), kept)
+
+    def _at(self, xhat: Tensor, x: Tensor, problem: Problem) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""
-        problem, found = self.problem, dict[str, Tensor]()
-        if isinstance(problem, Measured):
+        found = dict[str, Tensor]()
+        if isinstance(problem, MeasuresItself):
             also = {"loss"} if "gap" in self.wanted else set()
             found = problem.measure(xhat, x, sorted(self.wanted | also))
         elif self.wanted & {"loss", "gap"}:

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from digrad import __version__
-from digrad.algorithms import ALGORITHMS, Algorithm, costs
+from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
+from digrad.clocks import Clock, clock
 from digrad.engines.changing import mixes_sparsely
 from digrad.networks import AnyNetwork, Timetable
 from digrad.networks.timetable import silent_links
@@ -29,9 +31,11 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import Labels
+from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
+from digrad.runs.timing import Sizes, Timing, Unwaiting, kept_vectors, timing
 from digrad.theory import Setting, constants, gamma_theorem
 from digrad.theory.cycles import root_vectors
 
@@ -39,7 +43,7 @@ MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
 COMPILE_SECONDS = 30.0  # eager overhead from which compiling pays
 MODULE_SECONDS = 25.0  # that compiling the gradient of a module for a GPU takes
-GIVEN = ("nodes", "device", "dtype")  # what a problem's maker is told by the experiment
+GIVEN = ("nodes", "device", "dtype", "precision")  # what the experiment tells a problem's maker
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,7 @@ class Given:
 
     problem: Problem | None = None
     networks: Mapping[str, AnyNetwork] = field(default_factory=dict)
-    algorithms: Mapping[str, Algorithm[Any]] = field(default_factory=dict)
+    algorithms: Mapping[str, Method[Any]] = field(default_factory=dict)
     schedule: Schedule | None = None
 
 
@@ -60,7 +64,7 @@ class Job:
     network: str
     algorithm: str
     net: AnyNetwork
-    method: Algorithm[Any]
+    method: Method[Any]
     problem: Problem
     trials: Trials  # with the step sizes as the user gave them
     scale: float  # what those are multiplied by
@@ -68,6 +72,7 @@ class Job:
     pace: Pace
     gauge: Gauge
     made_by: Mapping[str, str]  # checksums of all that its results depend on
+    timing: Timing | None = None  # on the experiment's clock
 
     @property
     def scaled(self) -> Trials:
@@ -89,6 +94,7 @@ class Plan:
     jobs: list[Job]
     networks: Mapping[str, AnyNetwork]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
+    every: int  # steps from one record to the next
 
     @property
     def problem(self) -> Problem:
@@ -114,30 +120,43 @@ def plan(
     nodes = next(iter(networks.values())).n
     problem = given.problem or _problem(experiment, nodes, target, dtype)
     schedule = given.schedule or _schedule(experiment)
+    times = clock_of(experiment)
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
         "problem": _identity(problem),
         **{f"code {own.reference}": own.digest for own in code},
+        **({"clock": times.digest()} if times else {}),
     }
+    size = _sizes(problem, message_dtype)
     jobs: list[Job] = []
     for (name, net), spec in product(networks.items(), experiment.algorithms):
-        method = given.algorithms.get(spec.label) or _method(experiment, spec)
+        method = given.algorithms.get(spec.label) or method_of(experiment, spec)
         try:
             check(method, net)
             check_samples(method, problem)
-            method = in_transit(method, silent_links(net))
+            on_clock = _timing(method, net, times, size)
+            method = _with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
-        gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype)
+        sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
+        gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype, sent)
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, spec, method, problem):
-            pace = _pace(experiment, net, problem, len(trials))
+            pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
-            jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}))
-    return Plan(experiment, jobs, networks, code)
+            jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
+    return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
+
+
+def _every(experiment: Experiment, jobs: Sequence[Job]) -> int:
+    """Return the steps between records: as the experiment says, or as measuring costs."""
+    if experiment.metrics_every:
+        return experiment.metrics_every
+    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    return interval(experiment.steps, costs)
 
 
 def own_code(experiment: Experiment) -> list[OwnCode]:
@@ -169,11 +188,15 @@ def resolved(experiment: Experiment) -> Experiment:
         a
         if a.algorithm in NOT_BY_NAME
         else replace(
-            a, params=full(_named(ALGORITHMS, a.algorithm, "algorithm", experiment), a.params, ())
+            a, params=full(_named(METHODS, a.algorithm, "algorithm", experiment), a.params, ())
         )
         for a in experiment.algorithms
     )
-    return replace(experiment, problem=problem, schedule=schedule, algorithms=algorithms)
+    times = experiment.clock
+    if times or any(a.algorithm in UNWAITING for a in algorithms):
+        times = full(clock, times, ("folders",))
+    experiment = replace(experiment, problem=problem, schedule=schedule)
+    return replace(experiment, algorithms=algorithms, clock=times)
 
 
 def usable_device(name: str) -> torch.device:
@@ -230,8 +253,13 @@ def _problem(
     spec = experiment.problem
     make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
     given = arguments(make, spec.params, "problem", GIVEN)
-    told = {"nodes": nodes, "device": device, "dtype": dtype}
+    told: dict[str, Any] = {"nodes": nodes, "device": device, "dtype": dtype}
     takes = signature(make).parameters  # a class of the user's own need not take all of them
+    if "precision" in takes:
+        told["precision"] = experiment.precision
+    elif experiment.precision != "full":
+        what = f'precision = "{experiment.precision}" is for modules; {spec.kind} knows one only'
+        raise ExperimentError(message(what, hint='leave it out; dtype = "float32" is the shortest'))
     try:
         problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:
@@ -243,14 +271,55 @@ def _problem(
     return problem
 
 
-def _method(experiment: Experiment, spec: AlgorithmSpec) -> Algorithm[Any]:
-    make = _named(ALGORITHMS, spec.algorithm, "algorithm", experiment)
+def clock_of(experiment: Experiment) -> Clock | None:
+    """Return the clock of an experiment, if it has one."""
+    if not experiment.clock:
+        return None
+    given = arguments(clock, experiment.clock, "clock", ("folders",))
+    try:
+        return clock(**given, folders=experiment.folders)
+    except DigradError as error:
+        raise ExperimentError(f"clock: {error}") from error
+
+
+def _sizes(problem: Problem, message_dtype: torch.dtype | None) -> Sizes:
+    size = problem.start().element_size()
+    rounded = message_dtype is not None and problem.dim > 1
+    each = message_dtype.itemsize if rounded and message_dtype else size
+    return Sizes(problem.dim * each, size)
+
+
+def _timing(
+    method: Method[Any], net: AnyNetwork, times: Clock | None, size: Sizes
+) -> Timing | None:
+    """Put a method on the clock; one that waits for nobody always has one."""
+    if times is None and isinstance(method, Algorithm):
+        return None
+    if isinstance(net, Timetable):
+        who = "the clock" if isinstance(method, Algorithm) else type(method).__name__
+        what = f"{who} takes a network that stays as it is, not a timetable"
+        hint = "drop every, keep and loss; a clock has delays and losses of its own"
+        raise ExperimentError(message(what, hint=hint))
+    return timing(method, net, times or Clock(), size)
+
+
+def _with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
+    """Return a method with what it has to remember where messages are lost in silence."""
+    return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
+
+
+def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
+    """Make one method of an experiment; a class of the user's own is loaded."""
+    make = _named(METHODS, spec.algorithm, "algorithm", experiment)
     method = _made(make, spec.params, f"algorithms.{spec.label}")
-    if not isinstance(method, Algorithm):
+    if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
         raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
     if not spec.estimator:
         return method
+    if not isinstance(method, Algorithm):
+        what = f"{spec.label} waits for nobody, and estimators go with methods that have steps"
+        raise ExperimentError(message(what, hint="leave the estimator out"))
     where = f"algorithms.{spec.label}.estimator"
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
     kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
@@ -280,7 +349,7 @@ def _schedule(experiment: Experiment) -> Schedule:
     return replace(_made(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
 
 
-def _scale(experiment: Experiment, method: Algorithm[Any], net: AnyNetwork) -> float:
+def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> float:
     """Return what a user's step is multiplied by.
 
     One over how far the method moves, nπ mean gradients or 1. Under the theorem's schedule
@@ -300,26 +369,54 @@ def _scale(experiment: Experiment, method: Algorithm[Any], net: AnyNetwork) -> f
 
 
 def _parts(
-    experiment: Experiment, spec: AlgorithmSpec, method: Algorithm[Any], problem: Problem
+    experiment: Experiment, spec: AlgorithmSpec, method: Method[Any], problem: Problem
 ) -> Iterator[Trials]:
     """Cut the sweep into pieces that fit into memory and, on a CPU, keep several cores busy.
 
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
-    pairs = list(product(spec.step_sizes or experiment.step_sizes, experiment.seeds))
     start, numbers = problem.start(), problem.nodes * problem.dim
-    kept = costs(method).memory
+    kept = costs(method).memory if isinstance(method, Algorithm) else kept_vectors(method)
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
-    at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
-    for k in range(0, len(pairs), at_once):
-        part = pairs[k : k + at_once]
-        yield Trials([seed for _, seed in part], [size for size, _ in part])
+    for pairs in _grown(experiment, spec):
+        pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
+        at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
+        if not start.is_cuda:
+            _check_fits(spec, problem, min(at_once, len(pairs)), each)
+        for k in range(0, len(pairs), at_once):
+            part = pairs[k : k + at_once]
+            yield Trials([seed for _, seed in part], [size for size, _ in part])
 
 
-def _pace(experiment: Experiment, net: AnyNetwork, problem: Problem, trials: int) -> Pace:
+def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> None:
+    size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
+    size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
+    hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
+    check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
+
+
+def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[float, int]]]:
+    """Return step sizes with seeds: what was there first, then what was added each time."""
+    sizes, seeds = spec.step_sizes or experiment.step_sizes, experiment.seeds
+    done = set[tuple[float, int]]()
+    for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
+        first = sizes if spec.step_sizes else sizes[:many]
+        pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
+        done.update(pairs)
+        if pairs:
+            yield pairs
+
+
+def _traceable(method: Method[Any], problem: Problem) -> bool:
+    """Say no of inner optimizers that count steps in Python, and of modules with branches."""
+    return method.traceable and bool(getattr(problem, "traceable", True))
+
+
+def _pace(
+    experiment: Experiment, net: AnyNetwork, problem: Problem, method: Method[Any], trials: int
+) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = mixes_sparsely(net), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
@@ -327,6 +424,12 @@ def _pace(experiment: Experiment, net: AnyNetwork, problem: Problem, trials: int
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
+    if not _traceable(method, problem):
+        if experiment.compile == "always":
+            what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
+            what += "module that is computed node by node decides in Python"
+            raise ExperimentError(message(what, hint='set compile = "auto"'))
+        return Pace("single", "plain")
     if experiment.compile == "always":
         return Pace(several, "compiled")
     if experiment.compile == "never" or sparse:

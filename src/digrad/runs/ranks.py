@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed import PrefixStore
 
+from digrad.algorithms.contract import Algorithm
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import meet
 from digrad.engines.processes.store import next_corner
+from digrad.runs.events import Loop
 from digrad.runs.execution import Numbers
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
@@ -103,6 +105,7 @@ class Distributed:
     def recursion(self, job: Job) -> Recursion:
         """Return the job on its processes; steps that wait for others cannot be fused."""
         engine = self._engines[job.network]
+        assert isinstance(job.method, Algorithm)  # ``train`` refuses others
         return Recursion(job.method, engine, job.problem, job.scaled, job.schedule)
 
     def saved(self, store: Store, job: Job) -> JobFile | None:
@@ -129,31 +132,31 @@ class Distributed:
         head = job.labels, said["t"], said["done"]
         return JobFile(*head, none, steps, ends, arrays, None, job.made_by)
 
-    def own(self, work: Recursion, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: Moment) -> Moment:
         """Cut out this rank's rows, laid out as a step leaves them."""
         rows = work.engine.rows
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
-    def whole(self, work: Recursion, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: Moment) -> Moment:
         """Collect the rows of all ranks."""
         if self._scalars is not None:
             self._scalars.arrived(work.engine)
         whole = _each(own, _processes(work).gather)
         return whole if self.writes else own
 
-    def everywhere(self, work: Recursion, holds: Tensor) -> Tensor:
+    def everywhere(self, work: Loop, holds: Tensor) -> Tensor:
         """Ask all ranks."""
         x, nodes = work.problem.start(), len(work.engine.nodes)
         votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
         return _processes(work).gather(votes).bool().flatten(1).all(dim=1)
 
-    def noted(self, job: Job, work: Recursion, t: int, numbers: Numbers) -> None:
+    def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
         """Write scalars, if that is wanted."""
         if self._scalars is not None:
             self._scalars.write(job.labels, work.engine, t, numbers)
 
 
-def _processes(work: Recursion) -> Processes:
+def _processes(work: Loop) -> Processes:
     assert isinstance(work.engine, Processes)
     return work.engine
 

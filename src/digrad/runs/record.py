@@ -7,12 +7,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.algorithms.contract import Local
+from digrad.algorithms.contract import StepsAtHome
 from digrad.runs.columns import VALUES
+from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.folder import JobFile
 from digrad.runs.planning import Job
-from digrad.runs.recursion import EAGER, Moment, Recursion
+from digrad.runs.recursion import EAGER, Moment
+from digrad.runs.timing import Timing
+
+KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +25,7 @@ class Work:
 
     job: Job
     execution: Execution
-    recursion: Recursion
+    recursion: Loop
 
     @classmethod
     def make(cls, job: Job, execution: Execution) -> "Work":
@@ -83,7 +87,10 @@ class Record:
         return Record(moment, whole, steps, numbers, self.diverged_at)
 
     def file(self, job: Job, *, done: bool) -> JobFile:
-        """Return what is stored: of a job that is done, the records and the answers alone."""
+        """Return what is stored; of a job that is done, the state only if it is small."""
+        state = _arrays(self.whole.state)
+        if done and sum(array.nbytes for array in state.values()) > KEPT_BYTES:
+            state = {}
         return JobFile(
             job.labels,
             self.moment.t,
@@ -91,11 +98,17 @@ class Record:
             np.stack(self.numbers),
             np.array(self.steps),
             self.diverged_at,
-            {} if done else _arrays(self.whole.state),
-            job.gauge.answer(self.whole).cpu().numpy() if done else None,
+            state,
+            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
-            job.method.local_steps + 1 if isinstance(job.method, Local) else 1,
+            job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
+            None if job.timing is None else axes(job.timing, self.steps),
         )
+
+
+def axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
+    """Return the columns of ``TIMED`` at these steps, (steps, columns)."""
+    return np.array([[timing.time(t), timing.rounds(t)] for t in steps])
 
 
 def _first_infinite(work: Work, moment: Moment, stop: int) -> NDArray[np.int64]:

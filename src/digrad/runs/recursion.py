@@ -8,11 +8,12 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Local, Mixer
+from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome
 from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
-from digrad.problems.base import Compiled, FiniteSum, Problem
+from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
 
 CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
 ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
@@ -122,9 +123,17 @@ class Recursion:
 
     def start(self) -> Moment:
         """Return the state before the first step: every row of every trial at the start."""
-        x = self.problem.start()
         rows = self.engine.rows.stop - self.engine.rows.start
-        return Moment(0, self.algorithm.init(x.expand(len(self.trials), rows, -1).clone()))
+
+        def every(row: Tensor) -> Tensor:
+            return row.expand(len(self.trials), rows, -1).clone()
+
+        state: Any = self.algorithm.init(every(self.problem.start()))
+        if not self._buffered:
+            return Moment(0, state)
+        kept = every(self._buffers_of.buffers())
+        kind: Any = type(state)
+        return Moment(0, joined(kind, ("buffers",))(*state, kept))
 
     @torch.no_grad()
     def advance(self, moment: Moment, stop: int) -> Moment:
@@ -215,15 +224,30 @@ class Recursion:
         return drawn.contiguous().reshape(len(steps), each, *drawn.shape[1:])
 
     def _step(self, net: Mixer, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        # No more views than it takes: on small problems each costs as much as a product.
         algorithm: Any = self.algorithm
-        for sample in samples[: self._local_steps]:
-            state = algorithm.local(state, self._mean_gradient(state, sample[None]), lr)
-        g = self._mean_gradient(state, samples[self._local_steps :])
-        return self.algorithm.step(state, g, net, lr)
+        own, kept = (without(state), state.buffers) if self._buffered else (state, None)
+        local = self._local_steps
+        for k in range(local):
+            g, kept = self._mean_gradient(own, samples[k : k + 1], kept)
+            own = algorithm.local(own, g, lr)
+        g, kept = self._mean_gradient(own, samples[local:] if local else samples, kept)
+        after = self.algorithm.step(own, g, net, lr)
+        return after if kept is None else type(state)(*after, kept)
+
+    @cached_property
+    def _buffered(self) -> bool:
+        """Whether the nodes keep numbers that the algorithm does not move."""
+        return isinstance(self.problem, Buffered) and bool(self.problem.buffers().numel())
+
+    @property
+    def _buffers_of(self) -> Buffered:
+        assert isinstance(self.problem, Buffered)
+        return self.problem
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, Local) else 0
+        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
 
     @cached_property
     def _estimates(self) -> bool:
@@ -246,9 +270,12 @@ class Recursion:
 
         return take
 
-    def _mean_gradient(self, state: Any, samples: Tensor) -> Tensor:
-        x, rows = self.algorithm.point(state), self.engine.rows
-        g = self._gradient(x, samples[0], rows)
+    def _mean_gradient(
+        self, state: Any, samples: Tensor, kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the mean gradient of some minibatches, and the buffers after them."""
+        x = self.algorithm.point(state)
+        g, kept = self._one_gradient(x, samples[0], kept)
         if g.shape != x.shape or g.dtype != x.dtype:
             raise ParameterError(
                 message(
@@ -257,9 +284,20 @@ class Recursion:
                     hint="gradient() returns one row per point, in the type of start()",
                 )
             )
-        for more in samples[1:]:
-            g = g + self._gradient(x, more, rows)
-        return g / len(samples) if len(samples) > 1 else g
+        count = samples.shape[0]
+        for k in range(1, count):
+            other, kept = self._one_gradient(x, samples[k], kept)
+            g = g + other
+        return g / count if count > 1 else g, kept
+
+    def _one_gradient(
+        self, x: Tensor, sample: Tensor, kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if kept is None:
+            return self._gradient(x, sample, self.engine.rows), None
+        compiled = self.pace.gradient == "compiled"
+        take = self._buffers_of.gradient_and_buffers
+        return take(x, sample, self.engine.rows, kept, compiled=compiled)
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
@@ -277,7 +315,7 @@ class Recursion:
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Any, state: Any, samples: Tensor, lrs: Tensor, *parts: Tensor) -> Any:
-        for k in range(len(samples)):
+        for k in range(samples.shape[0]):
             mixer = net.mixer(*(part[k] for part in parts)) if parts else net
             state = self._step(mixer, state, samples[k], lrs[k])
         return state
@@ -334,7 +372,7 @@ class _Drawn:
         return self._problem.local_gradient(x, self._rows)
 
 
-def check_samples(algorithm: Algorithm[Any], problem: Problem) -> None:
+def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
     if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
         what = f"{type(algorithm).__name__} remembers the gradients of samples, and "

@@ -3,7 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import nan
 from pathlib import Path
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message
+from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, VALUES
+from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
 from digrad.runs.folder import JobFile
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,19 @@ class Results:
     trials: tuple[Trial, ...]
     trial: Integers  # (rows,): place in ``trials``
     step: Integers  # (rows,)
-    columns: Mapping[str, Floats]  # one of (rows,) for each of VALUES, NaN where not recorded
+    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded
+    planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
+
+    @property
+    def unfinished(self) -> dict[Key, int]:
+        """The step that trials have come to which neither are at their end nor diverged."""
+        last = np.zeros(len(self.trials), dtype=np.int64)
+        np.maximum.at(last, self.trial, self.step)
+        found: dict[Key, int] = {}
+        for trial, step in zip(self.trials, last.tolist(), strict=True):
+            if trial.diverged_at is None and step < self.planned.get(trial.key.run, 0):
+                found[trial.key] = min(step, found.get(trial.key, step))
+        return found
 
     def finished(self, steps: int) -> int:
         """Count the trials that have come to this many steps, or diverged before."""
@@ -80,7 +92,7 @@ class Results:
         return len(reached | ended)
 
     @classmethod
-    def of(cls, run: str, jobs: Iterable[JobFile]) -> "Results":
+    def of(cls, run: str, jobs: Iterable[JobFile], steps: int = 0) -> "Results":
         """Take over what jobs have recorded, as a run folder would give it back."""
         trials, parts = list[Trial](), list[tuple[Any, Any, Any]]()
         for job in jobs:
@@ -88,12 +100,18 @@ class Results:
                 end = int(job.diverged_at[k])
                 kept = job.steps < end if end >= 0 else np.ones(len(job.steps), dtype=bool)
                 place = np.full(int(kept.sum()), len(trials))
-                parts.append((place, job.steps[kept], job.records[kept, k]))
+                times = np.full((len(job.steps), len(TIMED)), nan) if job.axes is None else job.axes
+                numbers = np.hstack([job.records[kept, k], times[kept]])
+                parts.append((place, job.steps[kept], numbers))
                 key = Key(run, network, algorithm, size)
                 trials.append(Trial(key, seed, end if end >= 0 else None))
+        if not parts:
+            hint = "go on with the run first: --resume"
+            raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        columns = dict(zip(VALUES, values.T, strict=True))
-        return cls(tuple(trials), trial.astype(np.int64), step.astype(np.int64), columns)
+        columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
+        steps_at = trial.astype(np.int64), step.astype(np.int64)
+        return cls(tuple(trials), *steps_at, columns, {run: steps})
 
     @classmethod
     def read(cls, *folders: str | Path) -> "Results":
@@ -111,7 +129,9 @@ class Results:
             raise ParameterError(message(what, hint="pass one or more folders, each of them once"))
         index: dict[Trial, int] = {}
         parts: list[list[Floats]] = []
-        for path, run in zip(paths, _names(paths), strict=True):
+        told = [_told(path) for path in paths]
+        names = _names(paths, [name for name, _ in told])
+        for path, run in zip(paths, names, strict=True):
             try:
                 parts += _read(path / "metrics.csv", run, index)
             except (OSError, csv.Error) as error:
@@ -123,7 +143,9 @@ class Results:
         _check_unique(tuple(index), trial, step)
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
-        return cls(tuple(index), trial, step.astype(np.int64), dict(zip(VALUES, kept, strict=True)))
+        named = dict(zip((*VALUES, *TIMED), kept, strict=True))
+        planned = dict(zip(names, (steps for _, steps in told), strict=True))
+        return cls(tuple(index), trial, step.astype(np.int64), named, planned)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -136,7 +158,9 @@ class Results:
         Raises:
             ParameterError: if none has.
         """
-        column, groups = lookup(self.columns, metric, "metric"), dict[Key, list[int]]()
+        if metric not in self.columns:
+            lookup(dict.fromkeys(self.metrics), metric, "metric")
+        column, groups = self.columns[metric], dict[Key, list[int]]()
         for k, trial in enumerate(self.trials):
             groups.setdefault(trial.key, []).append(k)
         curves = [self._curve(group, column) for group in groups.values()]
@@ -158,23 +182,56 @@ class Results:
         return Curve(keys[0], seeds, diverged_at, steps, values)
 
     def select(self, **wanted: str | float | Iterable[str | float]) -> "Results":
-        """Keep the trials that have one value or another in fields of their key.
+        """Keep the trials that have one value or another in fields of their key, or as seed.
 
-        As in ``trace.select(network="ring", step_size=[0.1, 0.05])``.
+        As in ``results.select(network="ring", step_size=[0.1, 0.05])``.
         """
         keep = np.ones(len(self.trials), dtype=bool)
-        for field, choice in wanted.items():
-            lookup(dict.fromkeys(Key._fields), field, "field")
-            have = [str(getattr(trial.key, field)) for trial in self.trials]
+        for part, choice in wanted.items():
+            lookup(dict.fromkeys((*Key._fields, "seed")), part, "field")
+            have = [
+                str(trial.seed if part == "seed" else getattr(trial.key, part))
+                for trial in self.trials
+            ]
             several = [choice] if isinstance(choice, str | float | int) else choice
-            names = [str(float(x) if field == "step_size" else x) for x in several]
+            names = [_written(value, part) for value in several]
             for name in names:
-                lookup(dict.fromkeys(have), name, field.replace("_", " "))
+                lookup(dict.fromkeys(have), name, part.replace("_", " "))
             keep &= np.array([name in names for name in have])
+        if not keep.any():
+            said = ", ".join(f"{part}={shown(choice)}" for part, choice in wanted.items())
+            hint = "ask for fewer things at once"
+            raise ParameterError(message(f"no trial has all of {said}", hint=hint))
+        return self._some(keep)
+
+    def kept(self, wanted: Callable[[Trial], bool]) -> "Results":
+        """Keep the trials that a function wants.
+
+        Raises:
+            ParameterError: if it wants none.
+        """
+        keep = np.array([wanted(trial) for trial in self.trials], dtype=bool)
+        if not keep.any():
+            what = "every trial diverged, or none came to the target"
+            raise ParameterError(message(what, hint="try smaller step sizes, or another target"))
+        return self._some(keep)
+
+    def _some(self, keep: NDArray[np.bool_]) -> "Results":
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
-        return Results(trials, place[self.trial[rows]], self.step[rows], columns)
+        return Results(trials, place[self.trial[rows]], self.step[rows], columns, self.planned)
+
+
+def _written(value: str | float, part: str) -> str:
+    """Return how a value of a field is written."""
+    if part != "step_size":
+        return str(value)
+    try:
+        return str(float(value))
+    except ValueError:
+        what = f"a step size is a number, got {shown(value)}"
+        raise ParameterError(message(what, hint="as in lr=0.1")) from None
 
 
 def _folder(folder: str | Path) -> Path:
@@ -188,23 +245,25 @@ def _folder(folder: str | Path) -> Path:
     return path
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    names = [_name(path) for path in paths]
+def _names(paths: Sequence[Path], names: list[str]) -> list[str]:
     for others in ([path.resolve().name for path in paths], [str(path) for path in paths]):
         count = Counter(names)
         names = [a if count[a] == 1 else b for a, b in zip(names, others, strict=True)]
     return names
 
 
-def _name(path: Path) -> str:
-    file, name = path / "experiment.toml", None
+def _told(path: Path) -> tuple[str, int]:
+    """Return what a run is called, and how many steps it is to have; 0: nobody knows."""
+    file, said = path / "experiment.toml", dict[str, Any]()
     try:
         if file.exists():  # metrics can be read without
-            name = toml_of(plain_bytes(file)).get("name")
+            said = toml_of(plain_bytes(file))
     except (OSError, ValueError) as error:
         hint = "mend the file, or remove it to call the run by its folder"
         raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
-    return name if isinstance(name, str) and name else path.resolve().name
+    name, steps = said.get("name"), said.get("steps")
+    known = name if isinstance(name, str) and name else path.resolve().name
+    return known, steps if isinstance(steps, int) else 0
 
 
 # The columns that a file must have, and how to read a cell of each.
@@ -213,8 +272,9 @@ PARSERS: dict[str, Callable[[str], float | str]] = {
     **dict.fromkeys(("step", "seed"), int),
     "step_size": float,
     "diverged_at": lambda text: int(text) if text else nan,
-    **dict.fromkeys(VALUES, lambda text: float(text) if text else nan),
+    **dict.fromkeys((*VALUES, *TIMED), lambda text: float(text) if text else nan),
 }
+MAY_LACK = (*TESTED, *TIMED)
 
 
 def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
@@ -223,8 +283,9 @@ def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
         header = next(reader, list(PARSERS))  # an empty file is one without rows
-        for name in (name for name in PARSERS if name not in (*header, *TESTED)):
-            hint = f"the first line must have: {','.join(PARSERS)}"
+        for name in (name for name in PARSERS if name not in (*header, *MAY_LACK)):
+            wanted = [name for name in PARSERS if name not in TIMED]
+            hint = f"the first line must have: {','.join(wanted)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
         while chunk := list(islice(reader, CHUNK)):
             try:
@@ -248,7 +309,10 @@ def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> lis
         places[text] = index.setdefault(Trial(key, int(seed), int(at) if at else None), len(index))
     found = [places[text] for text in texts], np.array([*map(int, cells["step"])], np.int64)
     none = [""] * len(texts)
-    values = ([float(text) if text else nan for text in cells.get(name, none)] for name in VALUES)
+    values = (
+        [float(text) if text else nan for text in cells.get(name, none)]
+        for name in (*VALUES, *TIMED)
+    )
     return [np.array(column, np.float64) for column in (*found, *values)]
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from digrad.base.errors import ParameterError, message
-from digrad.optim.scalars import Writer
+from digrad.optim.loggers import Writer
 from digrad.runs.columns import VALUES
 from digrad.runs.execution import Numbers
 

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import torch
 
+from digrad.algorithms.contract import Algorithm
+from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
 from digrad.runs.experiment import Experiment, load_experiment, parse_experiment, to_table
@@ -22,6 +24,7 @@ from digrad.runs.launches import Launch, launcher
 from digrad.runs.lock import locked
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
+from digrad.runs.progress import telling
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
 
@@ -78,7 +81,10 @@ def train(
         together.told(lambda: _begin(folder, work, short))
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
         execution = Distributed(together, engines, scalars)
-        carry_out(work, folder, execution, progress or _silent, checkpoint_seconds)
+        tell = progress or _silent
+        if together.first:
+            tell = until_the_end.enter_context(telling(folder.path, stored, tell))
+        carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
 
@@ -122,8 +128,12 @@ def _launcher() -> str:
 
 
 def _checked(work: Plan, world: int) -> Plan:
-    """Refuse more ranks than nodes on all ranks at once."""
+    """Refuse more ranks than nodes, and methods without steps, on all ranks at once."""
     bounds_of(work.problem.nodes, world)
+    for job in work.jobs:
+        if not isinstance(job.method, Algorithm):
+            what = f"{job.algorithm} waits for nobody, and training on processes goes in steps"
+            raise ParameterError(message(what, hint="simulate it: digrad run FILE"))
     return work
 
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from digrad.runs.folder import JobFile
-    from digrad.runs.planning import Job
+    from digrad.runs.planning import Job, Plan
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,14 @@ class Failed:
     error: Exception
 
 
+class Sender(Protocol):
+    """The way to the process that holds the run folder."""
+
+    def send(self, said: object) -> None:
+        """Send one message."""
+        ...
+
+
 class Wire:
     """The way to the parent: whole messages, also where a stop comes in the middle of one."""
 
@@ -106,7 +114,7 @@ class Wire:
 class OneJob:
     """The store of a single job: what it left behind is given, what it does is sent."""
 
-    def __init__(self, task: Task, wire: Wire) -> None:
+    def __init__(self, task: Task, wire: Sender) -> None:
         self._task, self._wire = task, wire
 
     def job(self, k: int, made_by: Mapping[str, str] | None = None) -> "JobFile | None":
@@ -134,7 +142,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         pass
     except Exception as error:
-        wire.send(Failed(_sendable(error)))
+        wire.send(Failed(sendable(error)))
     os._exit(0)  # at once: nothing here needs to be put in order
 
 
@@ -166,16 +174,18 @@ def _work(tasks: "SimpleQueue[Any]", wire: Wire) -> None:
     work = plan(order.experiment, order.device, given=order.given)
     while True:
         task: Task = tasks.get()
-        job = work.jobs[task.index]
-        _refuse_another(job, task)
-        _do(job, work, task, wire, order.checkpoint_seconds)
+        do_task(work, task, wire, order.checkpoint_seconds)
 
 
-def _do(job: "Job", work: Any, task: Task, wire: Wire, seconds: float) -> None:
+def do_task(work: "Plan", task: Task, wire: Sender, seconds: float) -> None:
+    """Do one job of a plan from where it stands; what comes of it is sent."""
     from dataclasses import replace
 
     from digrad.runs.execution import Local
     from digrad.runs.loop import carry_out
+
+    job = work.jobs[task.index]
+    _refuse_another(job, task)
 
     def progress(job: "Job", t: int) -> None:
         wire.send(At(job.index, t))
@@ -195,7 +205,7 @@ def _refuse_another(job: "Job", task: Task) -> None:
             raise RunFolderError(message(what, hint=hint))
 
 
-def _sendable(error: Exception) -> Exception:
+def sendable(error: Exception) -> Exception:
     """Return the error itself, if it survives the way."""
     try:
         pickle.loads(pickle.dumps(error))

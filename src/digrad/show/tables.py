@@ -1,27 +1,30 @@
 """Tables of what runs reached: values at the end, and steps to a target."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from math import floor, inf, isfinite, log10
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.text import number
 from digrad.runs.columns import GROWING, METRICS
 from digrad.runs.results import Curve, Key, Results
+from digrad.show.layout import Columns, Fitted, write_csv
 
-NAMES = ("run", "network", "algorithm")
-HEADS = {"step_size": "γ", "by_mean": "steps (mean)", "by_median": "steps (median)"}
+WORDS = ("run", "network", "algorithm", "behind", "verdict", "note")
+FIRST = (*Key._fields, "seeds", "diverged", "unfinished")  # repeated where a table is cut
+HEADS = {
+    "step_size": "γ",
+    "unfinished": "so far",
+    "by_mean": "steps (mean curve)",
+    "by_median": "steps (median seed)",
+    "time": "time (mean curve)",
+}
 STEPS = ("by_mean", "by_median")
-ACROSS = 5  # metrics side by side
 
 
 class Spread(NamedTuple):
@@ -69,17 +72,29 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     """Return the first recorded steps at which a metric reaches a target, a row per curve.
 
     ``by_mean`` is when the mean over all seeds does, ``by_median`` the median over the seeds
-    of when each of them does; None: never. To reach is to be at or below the target, for the
-    accuracy at or above. A mean over all seeds ends where one of them diverges.
+    of when each of them does, ``reached`` how many do; None: never. To reach is to be at or below
+    the target, for the accuracy at or above. A mean over all seeds ends where one of them diverges.
+    With a clock, ``time`` is when the mean does.
     """
     lookup(dict.fromkeys(METRICS), metric, "metric")
     if not isfinite(target):
         what = f"the target of {metric} must be a number, got {target}"
         raise ParameterError(message(what, hint="pass the value to be reached, as in 0.01"))
     curves, sign = trace.curves(metric), -1 if metric in GROWING else 1
-    return [
-        {**row, **_reached(curves.get(key), sign, target)} for key, row in _heads(trace).items()
-    ]
+    rows: list[Row] = []
+    times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}
+    for key, row in _heads(trace).items():
+        found = _reached(curves.get(key), sign, target)
+        when = {"time": _when(times.get(key), found["by_mean"])} if times else {}
+        rows.append({**row, **found, **when})
+    return rows
+
+
+def _when(times: Curve | None, step: Cell) -> float | None:
+    """Return the time of a step, the same for all seeds."""
+    if times is None or not isinstance(step, int | float):
+        return None
+    return float(np.nanmean(times.values[:, times.steps == step]))
 
 
 def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
@@ -87,10 +102,15 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     ends: dict[Key, list[bool]] = {}
     for trial in trace.trials:
         ends.setdefault(trial.key, []).append(trial.diverged_at is not None)
-    return {
+    heads: dict[Key, dict[str, Cell]] = {
         key: {**key._asdict(), "seeds": len(fell), "diverged": sum(fell)}
         for key, fell in ends.items()
     }
+    if late := trace.unfinished:
+        for key, row in heads.items():
+            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
+            row["unfinished"] = there
+    return heads
 
 
 def _final(curve: Curve | None) -> Spread | None:
@@ -106,53 +126,50 @@ def _final(curve: Curve | None) -> Spread | None:
 
 def _reached(curve: Curve | None, sign: int, target: float) -> dict[str, Cell]:
     if curve is None:
-        return dict.fromkeys(STEPS)
+        return {**dict.fromkeys(STEPS), "reached": "none"}
     there = sign * np.vstack([curve.mean, curve.values]) <= sign * target  # NaN is not
     first = np.where(there.any(axis=1), curve.steps[there.argmax(axis=1)], inf)
     found = dict(zip(STEPS, (float(first[0]), float(np.median(first[1:]))), strict=True))
-    return {name: _whole(step) if isfinite(step) else None for name, step in found.items()}
+    steps = {name: _whole(step) if isfinite(step) else None for name, step in found.items()}
+    return {**steps, "reached": f"{int(np.isfinite(first[1:]).sum())} of {len(first) - 1}"}
 
 
 def _whole(step: float) -> float:
     return int(step) if step.is_integer() else step  # the median of an even number may not be
 
 
+def columns(rows: Sequence[Row]) -> Columns:
+    """Write rows as text: no run if all rows are of one, no divergence if there is none."""
+    names = _shown(rows)
+    heads = [HEADS.get(name, name.replace("_", " ")) for name in names]
+    lines = [[_text(row, name) for name in names] for row in rows]
+    return Columns(heads, [name in WORDS for name in names], lines)
+
+
 def render(rows: Sequence[Row]) -> RenderableType:
-    """Lay rows out for a terminal: many metrics make several tables, one below the other."""
-    heads = [name for name in _shown(rows) if name in (*Key._fields, "seeds", "diverged")]
-    values = [name for name in _shown(rows) if name not in heads]
-    parts = [values[k : k + ACROSS] for k in range(0, len(values), ACROSS)] or [[]]
-    tables = [_table(rows, [*heads, *part]) for part in parts]
-    return Group(*[part for table in tables for part in (Text(), table)][1:])
+    """Lay rows out for a terminal: several tables, one below the other, where one is too wide."""
+    return Fitted(columns(rows), sum(name in FIRST for name in _shown(rows)))
 
 
 def one_table(rows: Sequence[Row]) -> Table:
     """Lay rows out side by side, however wide that is."""
-    return _table(rows, _shown(rows))
+    return columns(rows).rich()
 
 
 def _shown(rows: Sequence[Row]) -> list[str]:
-    """Return the columns: no run if all rows are of one, no divergence if there is none."""
+    names = list(rows[0] if rows else {})
     shown = {"run": len({row["run"] for row in rows}) > 1}
-    shown |= {"diverged": any(row["diverged"] for row in rows)}
-    return [name for name in (rows[0] if rows else {}) if shown.get(name, True)]
-
-
-def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
-    out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
-    for name in names:
-        side: Literal["left", "right"] = "left" if name in NAMES else "right"
-        out.add_column(HEADS.get(name, name.replace("_", " ")), justify=side, overflow="fold")
-    for row in rows:
-        out.add_row(*(Text(_text(row, name)) for name in names))  # labels are no markup
-    return out
+    shown |= {
+        name: any(row[name] for row in rows) for name in ("diverged", "note") if name in names
+    }
+    return [name for name in names if shown.get(name, True)]
 
 
 def _text(row: Row, name: str) -> str:
     cell = row[name]
     if cell is None:
         lost = row["diverged"] == row["seeds"]
-        return "never" if name in STEPS else "diverged" if lost else "-"
+        return "never" if name in (*STEPS, "time") else "diverged" if lost else "-"
     return str(cell) if isinstance(cell, str | Spread) else number(cell)
 
 
@@ -162,18 +179,13 @@ def to_csv(rows: Sequence[Row], path: str | Path) -> Path:
     Raises:
         WriteError: where nothing can be written.
     """
-    out, target = StringIO(), Path(path)
-    flat = [_flat(row) for row in rows]
-    writer = csv.DictWriter(out, list(flat[0]) if flat else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return write_whole(target, out.getvalue().encode())
+    return write_csv([_flat(row) for row in rows], path)
 
 
 def _flat(row: Row) -> dict[str, str | float | None]:
     flat: dict[str, str | float | None] = {}
     for name, cell in row.items():
         flat[name] = cell.mean if isinstance(cell, Spread) else cell
-        if name in METRICS:
+        if name in METRICS or isinstance(cell, Spread):
             flat[f"{name}_std"] = cell.std if isinstance(cell, Spread) else None
     return flat

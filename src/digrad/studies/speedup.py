@@ -46,7 +46,7 @@ QUICK = Study(sizes=(1, 2, 4, 8, 16, 32), horizons=(512, 2048), seeds=8, sigma=5
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class SpeedupPoint:
     """One family at one n and T with one of the two steps, and all its seeds."""
 
     family: str
@@ -153,14 +153,14 @@ class Bench:
         at = {"steps": T, "seeds": self.seeds}
         return {"averages": average_squares(nets, steps, self.problem, **at, progress=progress)}
 
-    def points(self, T: int, averages: Floats) -> Iterator[Point]:
+    def points(self, T: int, averages: Floats) -> Iterator[SpeedupPoint]:
         """Put measured averages beside what the theory says."""
         s = self.problem.setting(T)
         unit = sqrt(s.delta_f * s.sigma**2 * s.L)
         for (name, rule, step), values in zip(self.plan(T), averages, strict=True):
             c = self.families[name][1]
             theory = c.speedup_ratio.high, transient_time(c, s)
-            yield Point(name, rule, self.n, T, step, *theory, values / unit)
+            yield SpeedupPoint(name, rule, self.n, T, step, *theory, values / unit)
 
 
 def speedup(
@@ -170,7 +170,7 @@ def speedup(
     device: str = "cpu",
     resume: bool = False,
     progress: Progress = lambda what, share: None,
-) -> list[Point]:
+) -> list[SpeedupPoint]:
     """Run a study into a folder, or what is left of it; a piece for each n and T."""
     from digrad.runs.planning import usable_device
 
@@ -179,7 +179,7 @@ def speedup(
     store.begin(asdict(study), resume=resume)
     jobs = [(n, T) for n in study.sizes for T in study.horizons]
     costs = np.array([T * (1 + (n / 30) ** 2) for n, T in jobs])  # roughly, in small steps
-    points: list[Point] = []
+    points: list[SpeedupPoint] = []
     bench = None
     for k, (n, T) in enumerate(jobs):
         bench = bench if bench and bench.n == n else Bench.make(study, n, device)
@@ -195,7 +195,7 @@ def _report(progress: Progress, n: int, T: int, shares: Floats, k: int, t: int) 
     progress(f"n = {n}, T = {T:,}", float(shares[:k].sum() + shares[k] * t / T))
 
 
-def averages_table(points: Sequence[Point]) -> list[dict[str, str | float]]:
+def averages_table(points: Sequence[SpeedupPoint]) -> list[dict[str, str | float]]:
     """Return a row per point, with the interval of its mean over the seeds."""
     rows = []
     for p in points:
@@ -205,7 +205,7 @@ def averages_table(points: Sequence[Point]) -> list[dict[str, str | float]]:
     return rows
 
 
-def slopes_table(points: Sequence[Point]) -> list[dict[str, str | float | Estimate]]:
+def slopes_table(points: Sequence[SpeedupPoint]) -> list[dict[str, str | float | Estimate]]:
     """Return a row per family: what the indicator predicts and what was measured.
 
     Slopes are those of the average's logarithm: against log n at the largest T, where

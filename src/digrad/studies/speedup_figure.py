@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import COLOURS, INK
-from digrad.studies.speedup import CENTRALIZED, MATCHED, THEOREM, Point
+from digrad.studies.speedup import CENTRALIZED, MATCHED, THEOREM, SpeedupPoint
 
 MARKERS = "osD^vP"
 AVERAGE = r"mean of $\|\nabla f(\hat{x})\|^2$ over $\sqrt{\Delta_f \sigma^2 L}$"
@@ -23,7 +23,7 @@ NOTE = (
 )
 
 
-def draw_speedup(points: Sequence[Point]) -> Figure:
+def draw_speedup(points: Sequence[SpeedupPoint]) -> Figure:
     """Draw four panels: against n at the theorem's and at the matched step, against T, Q/(nπ²)."""
     T, n = max(p.T for p in points), max(p.n for p in points)
     figure = _empty(list(dict.fromkeys(p.family for p in points)))
@@ -45,7 +45,7 @@ def draw_speedup(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _averages(axes: Axes, points: Sequence[Point], along: str, **where: object) -> None:
+def _averages(axes: Axes, points: Sequence[SpeedupPoint], along: str, **where: object) -> None:
     """Draw every family against n or T, and the centralized method, whose rule is its own."""
     families = list(dict.fromkeys(p.family for p in points))
     for k, family in enumerate(families):
@@ -66,16 +66,16 @@ def _averages(axes: Axes, points: Sequence[Point], along: str, **where: object) 
     _dress(axes, x, "number of nodes n" if along == "n" else "number of steps T")
 
 
-def _fits(point: Point, wanted: dict[str, object]) -> bool:
+def _fits(point: SpeedupPoint, wanted: dict[str, object]) -> bool:
     return all(getattr(point, name) == value for name, value in wanted.items())
 
 
-def _errors(axes: Axes, x: Sequence[float], line: Sequence[Point], colour: str) -> None:
+def _errors(axes: Axes, x: Sequence[float], line: Sequence[SpeedupPoint], colour: str) -> None:
     low, high = ([f(p.values) for p in line] for f in (np.min, np.max))
     axes.vlines(x, low, high, color=colour, lw=0.6, alpha=0.6)
 
 
-def _transients(axes: Axes, points: Sequence[Point]) -> None:
+def _transients(axes: Axes, points: Sequence[SpeedupPoint]) -> None:
     """Mark predicted transient times on the lower edge, those outside the picture at its side."""
     ends = axes.get_xlim()
     for k, p in enumerate(points):
@@ -88,7 +88,7 @@ def _transients(axes: Axes, points: Sequence[Point]) -> None:
         axes.plot(at, height, transform=axes.get_xaxis_transform(), clip_on=False, **look)
 
 
-def _indicators(axes: Axes, points: Sequence[Point]) -> None:
+def _indicators(axes: Axes, points: Sequence[SpeedupPoint]) -> None:
     families = list(dict.fromkeys(p.family for p in points))
     for k, family in enumerate(families):
         line = [p for p in points if p.family == family]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
 from scipy.sparse import csr_array, diags_array
 
 from digrad.base.streams import Draws
@@ -99,6 +98,8 @@ def _estimate(
     A slow network has many singular values close to 1: telling them apart would take as many
     steps as it takes to mix, and the largest is known to a few digits long before.
     """
+    from scipy.linalg import eigvalsh_tridiagonal
+
     x = Draws(0).uniform(n) - 0.5
     basis, alphas, betas = [x / np.linalg.norm(x)], [], []
     for _ in range(min(n, 60, max(4, MOST_NUMBERS // n))):

@@ -141,8 +141,9 @@ def _system(
     left = np.eye(3) - M
     # I - M has no positive entry off the diagonal: its inverse is nonnegative exactly if its
     # leading minors are positive.
-    minors = [np.linalg.det(left[:, :k, :k]) for k in (1, 2, 3)]
-    good: NDArray[np.bool_] = np.min(minors, axis=0) > 0
+    second, loop = 1 - h * x["a1"], h**2 * x["a5"]
+    third = second * (1 - h * x["a9"]) - (1 + x["a1p"]) * loop
+    good: NDArray[np.bool_] = (second > 0) & (third > 0)
     left[~good] = np.eye(3)
     solved = np.linalg.solve(left, np.stack([a, b], axis=2))
     alpha, beta = (solved[:, 0, k] + solved[:, 2, k] for k in (0, 1))
@@ -176,17 +177,17 @@ def _largest(c: RateConstants) -> float:
     if not c.known:
         return 0.0
 
-    def allowed(h: float) -> bool:
-        _, beta, good = _system(c, Setting(), np.array([h]), 0)
-        return bool(good[0] and 1 - beta[0] - h / 2 * (1 + beta[0]) ** 2 > 0)
+    def allowed(h: Floats) -> NDArray[np.bool_]:
+        _, beta, good = _system(c, Setting(), h, 0)
+        return good & (1 - beta - h / 2 * (1 + beta) ** 2 > 0)
 
-    high = 2.0
-    while not allowed(high / 2):
-        high /= 2
-    low = high / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
+    halved = np.exp2(-np.arange(1000.0))
+    low = float(halved[np.argmax(allowed(halved))])
+    high = 2 * low
+    for _ in range(10):
+        h: Floats = np.linspace(low, high, 65)
+        k = int(allowed(h[1:-1]).sum())  # monotone: all below it, none above
+        low, high = float(h[k]), float(h[k + 1])
     return low * (1 - 1e-12)  # so that a step made from it, and h from that, stays below
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
-from scipy.sparse.linalg import spsolve
 
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import Network
@@ -155,6 +154,8 @@ def _iterate(A: csr_array) -> Vector:
         if np.abs(after - pi).sum() <= 4 * np.finfo(float).eps:
             return _positive(after)
         pi = after
+    from scipy.sparse.linalg import spsolve
+
     heavy = int(np.argmax(pi))  # pinning a node whose true weight underflows would lose the rest
     others = np.delete(np.arange(n), heavy)
     system = (eye_array(n, format="csc") - flow).tocsc()[others]

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.sparse.linalg import ArpackError, eigsh
 
 from digrad.base.streams import Draws
 from digrad.networks.network import Network
@@ -196,6 +194,8 @@ def norm_bracket(A: Matrix, rtol: float) -> tuple[float, float]:
 
     μI - AAᵀ has one exactly if ‖A‖₂² < μ, and trying costs a fraction of all eigenvalues.
     """
+    from scipy.sparse.linalg import ArpackError, eigsh
+
     gram = A @ A.T
     try:
         start = Draws(0).uniform(len(A)) - 0.5
@@ -212,6 +212,8 @@ def norm_bracket(A: Matrix, rtol: float) -> tuple[float, float]:
 
 
 def _above(gram: Matrix, bound: float) -> bool:
+    from scipy.linalg import lapack
+
     shifted = np.negative(gram, order="F")
     shifted.flat[:: len(gram) + 1] += bound
     return bool(lapack.dpotrf(shifted, lower=1, clean=0, overwrite_a=1)[1] == 0)

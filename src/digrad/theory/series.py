@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, schur
 
 from digrad.theory.bracket import Bracket
 
@@ -275,6 +274,8 @@ def _split(orbit: _Orbit, terms: Sequence[Summand], t: int, rtol: float) -> tupl
     cut = _cut(orbit.L, t, rtol)
     if cut is None:
         return unchanged
+    from scipy.linalg import lapack, schur
+
     T, U, r = schur(orbit.L, sort=lambda re, im=0.0: bool(abs(re + 1j * im) > cut))
     if not 0 < r < len(T):
         return unchanged

@@ -99,8 +99,8 @@ def test_names_are_words_and_never_tags(tmp_path: Path) -> None:
     assert page.text.count(EVIL) == 2  # title and heading
     assert page.text.count(evil) > 5
     data = json.loads(page.scripts[0])
-    assert "<" not in json.dumps([data["panels"], data["styles"]])
-    assert "%{" not in json.dumps(data["styles"])
+    assert "<" not in json.dumps([data["networks"], data["methods"]])
+    assert "%{" not in json.dumps(data["methods"])
 
 
 def test_names_of_nodes_are_words_too() -> None:
@@ -157,7 +157,7 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
 def test_runs_that_share_a_network_show_it_once(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name) for name in ("a", "b")]
     titles = [section.title for section in run_page(folders).sections]
-    assert titles == ["Curves", "Final values", "Network ring", "How to repeat it"]
+    assert titles == ["Answer", "The whole sweep", "Network ring", "How to repeat it"]
 
 
 def test_networks_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -26,13 +26,12 @@ def text(folder: Path) -> str:
 
 def test_lines_and_bands_are_those_of_the_seeds(folder: Path) -> None:
     data = plot_data(Results.read(folder))
-    assert data["panels"] == ["ring"]
-    assert [style["label"] for style in data["styles"]] == [
-        f"{name}, γ = {size}" for name in ("S-PP", "SGP") for size in (0.1, 0.05)
-    ]
+    assert data["networks"] == ["ring"]
+    assert data["methods"] == ["S-PP", "SGP"]
+    assert data["sizes"] == ["γ = 0.1", "γ = 0.05"]
     curve = data["metrics"]["gradient_norm"]["curves"][2]
-    look = {"label": "SGP, γ = 0.1", "letters": 12, "hue": 1, "dash": 0}
-    assert data["styles"][curve["style"]] == look
+    assert (curve["network"], curve["method"], curve["size"]) == (0, 1, 0)
+    assert curve["views"] == ["all", "size 0"]
     values = np.array([[norm_at(1, 0.1, seed, 10 * k) for k in range(11)] for seed in range(3)])
     np.testing.assert_allclose(curve["mean"], values.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(curve["low"], values.min(axis=0), rtol=1e-4)
@@ -48,15 +47,33 @@ def test_the_axes_hold_the_curves_on_both_scales(folder: Path) -> None:
     low = min(min(curve["low"]) for curve in metric["curves"])
     high = max(max(curve["high"]) for curve in metric["curves"])
     for scale, ends in (("linear", (low, high)), ("log", np.log10([low, high]))):
-        assert metric["range"][scale][0] < ends[0] < ends[1] < metric["range"][scale][1]
-        assert np.ptp(metric["range"][scale]) < 1.2 * np.ptp(ends)
+        axis = metric["range"]["all"][scale]
+        assert axis[0] < ends[0] < ends[1] < axis[1]
+        assert np.ptp(axis) < 1.2 * np.ptp(ends)
     assert metric["scale"] == "log"
+
+
+def test_what_is_looked_at_has_its_own_axis(folder: Path) -> None:
+    trace = Results.read(folder)
+    key = next(key for key in trace.curves("gradient_norm") if key.step_size == 0.1)
+    data = plot_data(trace, [key])
+    assert list(data["views"].values()) == [
+        *("the best of each method", "every step size", "γ = 0.1", "γ = 0.05")
+    ]
+    metric = data["metrics"]["gradient_norm"]
+    assert [c["method"] for c in metric["curves"] if "best" in c["views"]] == [0]
+    assert metric["range"]["best"]["linear"][1] < metric["range"]["all"]["linear"][1]
+
+
+def test_one_step_size_leaves_nothing_to_choose(tmp_path: Path) -> None:
+    data = plot_data(Results.read(write_run(tmp_path / "run", sizes=(0.1,))))
+    assert list(data["views"]) == ["all"]
 
 
 def test_a_metric_without_positive_values_has_no_logarithm(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", loss=lambda step: -1 - step)
     metric = plot_data(Results.read(folder))["metrics"]["loss"]
-    assert metric["range"]["log"] is None
+    assert metric["range"]["all"]["log"] is None
     assert metric["scale"] == "linear"
 
 
@@ -68,7 +85,7 @@ def test_divergence_is_marked_and_does_not_stretch_the_axis(tmp_path: Path) -> N
     assert [curve["fell"] for curve in marked] == [["seed 1 at step 95"]] * 2
     kept = np.mean([norm_at(1, 0.1, seed, 100) for seed in (0, 2)])
     assert marked[0]["rest"][-1] == pytest.approx(kept, rel=1e-4)
-    assert metric["range"]["log"][1] < 2  # its norm comes to 10^9
+    assert metric["range"]["all"]["log"][1] < 2  # its norm comes to 10^9
     assert divergences(trace)[0] == "SGP on ring, γ = 0.1: seed 1 at step 95"
     assert "×: a trial diverged" in note(trace)
     page = Reader(render(run_page([folder])))

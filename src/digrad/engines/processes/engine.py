@@ -25,7 +25,7 @@ from digrad.engines.processes.handshake import compare, fingerprint, meet
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.store import StoreError, next_corner
 from digrad.engines.processes.visits import Visit, Visits
-from digrad.engines.transports.buffers import Results, keep_freed_memory
+from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
@@ -119,7 +119,7 @@ class Processes:
         self._bounds = bounds
         self._mixing = self._mixings(net) if isinstance(net, Network) else {}
         self._visits = None if isinstance(net, Network) else Visits(net, self)
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, Results()
+        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
         self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 

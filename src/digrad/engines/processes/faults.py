@@ -8,7 +8,8 @@ reason of its own.
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -82,7 +83,9 @@ class Notices:
                 self.post(notice)
             finally:
                 hang_up()
-            return PeerError(verdict(self._settled(notice), self.rank))
+            notices = self._settled(notice)
+            self._let_others_settle(culprits(notices, self.rank))
+            return PeerError(verdict(notices, self.rank))
         except StoreError as error:
             return PeerError(
                 message(
@@ -92,6 +95,21 @@ class Notices:
                     hint="look at the output of rank 0 and of the launcher",
                 )
             )
+
+    def _let_others_settle(self, gone: Sequence[int]) -> None:
+        """Stay a while if this is rank 0: the store, with which others compare notes, is its own.
+
+        Args:
+            gone: the ranks that nobody need wait for.
+        """
+        end = time.monotonic() + self.grace
+        others = [_settled_key(k) for k in range(self.world) if k not in (self.rank, *gone)]
+        with suppress(StoreError):  # who is behind it is known by now
+            within(self.grace, lambda: self.store.set(_settled_key(self.rank), ""))
+            while self.rank == 0 and others and time.monotonic() < end:
+                if within(self.grace, lambda: self.store.check(others)):
+                    return
+                time.sleep(PAUSE)
 
     def _settled(self, notice: Notice) -> dict[int, Notice]:
         """Read until the culprit, or in a circle everybody, has spoken or the grace is over."""
@@ -162,6 +180,10 @@ STEPS = ("pull", "push")  # exchanges that steps consist of; the others follow t
 
 def _key(rank: int) -> str:
     return f"notice/{rank}"
+
+
+def _settled_key(rank: int) -> str:
+    return f"settled/{rank}"
 
 
 def culprits(notices: Mapping[int, Notice], start: int) -> list[int]:

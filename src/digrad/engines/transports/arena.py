@@ -38,7 +38,7 @@ class Arena:
 
 
 @dataclass(eq=False)
-class Slot:
+class MessageSlot:
     """A part of an arena, for one message at a time."""
 
     number: int
@@ -75,9 +75,9 @@ class Slots:
 
     def __init__(self) -> None:
         self._arenas: list[Arena] = []
-        self._slots: list[Slot] = []
-        self._free: defaultdict[int, list[Slot]] = defaultdict(list)
-        self.unread: dict[int, Slot] = {}  # by number, not counting early ones; oldest first
+        self._slots: list[MessageSlot] = []
+        self._free: defaultdict[int, list[MessageSlot]] = defaultdict(list)
+        self.unread: dict[int, MessageSlot] = {}  # by number, not counting early ones; oldest first
 
     def __len__(self) -> int:
         """How many slots there are, in use or not."""
@@ -87,13 +87,13 @@ class Slots:
         """Whether a slot of that many bytes lies ready."""
         return bool(self._free[rounded(size)])
 
-    def take(self, size: int) -> Slot:
+    def take(self, size: int) -> MessageSlot:
         """Return a slot of at least that many bytes."""
         size = rounded(size)
         free = self._free[size]
         return free.pop() if free else self._new(size)
 
-    def lend(self, slot: Slot, readers: Iterable[int], *, early: bool) -> None:
+    def lend(self, slot: MessageSlot, readers: Iterable[int], *, early: bool) -> None:
         """Let some ranks read a slot; it is free again when all have."""
         slot.readers = set(readers)
         if not early:
@@ -107,11 +107,11 @@ class Slots:
             self.unread.pop(number, None)
             self.give(slot)
 
-    def give(self, slot: Slot) -> None:
+    def give(self, slot: MessageSlot) -> None:
         """Take a slot back."""
         self._free[slot.size].append(slot)
 
-    def _new(self, size: int) -> Slot:
+    def _new(self, size: int) -> MessageSlot:
         arena = self._arenas[-1] if self._arenas else None
         if arena is None or arena.used + size > len(arena.memory):
             arena = make_arena(len(self._arenas), max(ARENA, size))
@@ -126,7 +126,7 @@ class Slots:
                     "over sockets instead",
                 )
             ) from error
-        slot = Slot(len(self._slots), arena, arena.used, size)
+        slot = MessageSlot(len(self._slots), arena, arena.used, size)
         arena.used += size
         self._slots.append(slot)
         return slot

@@ -52,7 +52,7 @@ class Pool:
         return torch.empty(size, dtype=torch.uint8, device=self._device, pin_memory=self._pinned)
 
 
-class Results:
+class TensorPool:
     """Tensors for results; their memory comes back when the last tensor that lies in it is gone.
 
     PyTorch gives large tensors back to the system at once, and touching new pages takes

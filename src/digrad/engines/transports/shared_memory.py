@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.engines.transports.arena import Slot, Slots, open_arena
+from digrad.engines.transports.arena import MessageSlot, Slots, open_arena
 from digrad.engines.transports.channel import Channel, Received
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
@@ -50,7 +50,7 @@ class SharedMemory:
         self._timeout = timeout
         self._arenas: dict[tuple[int, int], Tensor] = {}  # of others, by rank and number
         self._came: defaultdict[tuple[int, int], deque[Written]] = defaultdict(deque)  # rank, tag
-        self._reserved: tuple[Slot, Tensor] | None = None  # where rows are being computed
+        self._reserved: tuple[MessageSlot, Tensor] | None = None  # where rows are being computed
         self.view = lru_cache(VIEWS)(part)  # the same few come again and again
 
     def post(self, batch: Batch) -> tuple[list[Sending], list[Receiving]]:
@@ -93,10 +93,12 @@ class SharedMemory:
         self._reserved = slot, self._view(slot, size, dtype, shape)
         return self._reserved[1]
 
-    def _view(self, slot: Slot, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    def _view(
+        self, slot: MessageSlot, size: int, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> Tensor:
         return self.view(slot.arena.memory, slot.offset, size, dtype, shape)
 
-    def _take(self, size: int, early: bool) -> Slot:
+    def _take(self, size: int, early: bool) -> MessageSlot:
         """Return a slot to write to; wait first if too many were not read."""
         if not self.slots.has_free(size):
             for peer, channel in self._channels.items():

@@ -16,7 +16,7 @@ from digrad.engines.transports.buffers import Pool
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
 POLL = 0.0001  # seconds between two looks at a batch on a GPU
-Part: TypeAlias = tuple[int, Tensor]  # a rank, and the rows for it or the memory for its rows
+RankRows: TypeAlias = tuple[int, Tensor]  # a rank, and the rows for it or the memory for its rows
 Started: TypeAlias = tuple[tuple[int, ...], Any]  # ranks to wait for, and what PyTorch made of it
 
 
@@ -89,7 +89,7 @@ class Message:
 
 
 def start_each(
-    group: Any, sends: Sequence[Part], receives: Sequence[Part], tag: int
+    group: Any, sends: Sequence[RankRows], receives: Sequence[RankRows], tag: int
 ) -> tuple[list[Started], list[Started]]:
     """Start one message after the other, as gloo takes them."""
 
@@ -104,7 +104,7 @@ def start_each(
 
 
 def start_batch(
-    group: Any, sends: Sequence[Part], receives: Sequence[Part], tag: int
+    group: Any, sends: Sequence[RankRows], receives: Sequence[RankRows], tag: int
 ) -> tuple[list[Started], list[Started]]:
     """Start all messages as one batch, since NCCL matches them by order alone.
 

@@ -13,13 +13,14 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.runs.columns import GROWING
 from digrad.runs.results import Curve, Floats, Key, Results
 from digrad.show.figures.arrows import WIDTH
-from digrad.show.figures.drawing import COLOURS, INK
+from digrad.show.figures.drawing import INK
+from digrad.show.figures.styles import Style, arrange
 
-DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (8, 1.5, 3, 1.5)))
-MARKERS = "osD^v<>ph"  # no crosses: these are for divergence
 MARKS = 6  # on a line, so that the algorithms differ in grey as well
 FEW = 4  # seeds up to which percentiles say no more than the extremes
 ACROSS = 4  # panels side by side that still have room for numbers below
+LEAST_PANEL = 95.0  # points
+MOST_ENTRIES = 24  # in a legend
 BEYOND = 0.3  # of the range: how far a diverging line is followed out of it
 LABELS = {
     "gradient_norm": r"gradient norm $\|\nabla f(\hat{x})\|$",
@@ -32,8 +33,13 @@ LABELS = {
     "worst_accuracy": "test accuracy of the worst node",
     "mean_accuracy": "mean test accuracy of the nodes",
 }
-Style = tuple[int, int, str]  # number of the colour and marker, of the dash, and the words
-ALONG = {"step": "step", "messages": "messages sent", "bytes": "bytes sent"}
+ALONG = {
+    "step": "step",
+    "time": "time on the clock",
+    "rounds": "gradients per node",
+    "messages": "messages sent",
+    "bytes": "bytes sent",
+}
 
 
 class Line(NamedTuple):
@@ -53,33 +59,53 @@ def draw_curves(
     *,
     x: str = "step",
     log: bool | None = None,
-    columns: str = "network",
+    columns: str = "",
+    color_by: str = "",
     title: str = "",
+    width: float | None = None,
 ) -> Figure:
-    """Plot a metric along ``x``, which is the step, the messages or the bytes sent.
+    """Plot a metric along ``x``: the step, the messages or bytes sent, or the time on a clock.
 
     A line is the mean over the seeds, with a colour and marker per algorithm and a dash per
-    step size. A band goes from the least to the largest value, or for more than four seeds
+    step size. Where there are more than six step sizes, or more than twelve lines in a panel,
+    step sizes are shades and each algorithm has panels of its own.
+
+    A band goes from the least to the largest value, or for more than four seeds
     from the 10th to the 90th percentile. Where a trial diverges the line ends in a cross;
-    line and band of the trials that do not diverge go on, thin. The field ``columns`` of
-    ``Key`` has a panel for each value. y is logarithmic, and what is not positive left out,
-    if ``log`` is true, or None and the metric no accuracy.
+    line and band of the trials that do not diverge go on, thin. y is logarithmic, and what is
+    not positive left out, if ``log`` is true, or None and the metric no accuracy.
+
+    Args:
+        trace: what was recorded.
+        metric: what to draw.
+        x: along what.
+        log: whether y is logarithmic.
+        columns: the field that has a panel for each value, or two of them: ``network``,
+            ``algorithm``, ``step_size``, ``run``, ``"network,algorithm"``.
+        color_by: the field that colours tell.
+        title: above all panels.
+        width: in points; one column of a paper, or two where there are several panels.
     """
-    xlabel, ylabel = lookup(ALONG, x, "x axis"), lookup(LABELS, metric, "metric")
-    lookup(dict.fromkeys(Key._fields), columns, "kind of columns")
+    xlabel, ylabel = lookup(ALONG, x, "x axis"), _label(trace, metric)
     log = metric not in GROWING if log is None else log
     lines = _lines(trace, metric, x, log)
-    styles = _styles([line.curve.key for line in lines], columns)
-    names = list(dict.fromkeys(getattr(line.curve.key, columns) for line in lines))
-    figure = _empty(title, ylabel, len(names), _handles(lines, styles), _note(lines))
+    plan = arrange([line.curve.key for line in lines], columns, color_by)
+    shape = _Shape(len(plan.panels), plan.across, width or WIDTH * min(2, len(plan.panels)))
+    figure = _empty(title, ylabel, shape, _handles(lines, plan.styles), _note(lines))
     limits = _limits(lines, log)
-    for axes, name in zip(figure.axes, names, strict=True):
+    for axes, (panel, name) in zip(figure.axes, plan.panels.items(), strict=True):
         axes.set(yscale="log" if log else "linear", ylim=limits, axisbelow=True, xmargin=0.02)
         for line in lines:
-            if getattr(line.curve.key, columns) == name:
-                _draw(axes, line, styles[line.curve.key])
-        _dress(axes, name, xlabel, ticks=8 - min(len(names), ACROSS))
+            if plan.panel(line.curve.key) == panel:
+                _draw(axes, line, plan.styles[line.curve.key])
+        _dress(axes, name, xlabel, shape)
     return figure
+
+
+def _label(trace: Results, metric: str) -> str:
+    if metric not in LABELS:
+        lookup(dict.fromkeys(trace.metrics), metric, "metric")
+    return LABELS[metric]
 
 
 def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
@@ -110,21 +136,6 @@ def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> Line
     return Line(curve, x, mean, rest, low, high)
 
 
-def _styles(keys: list[Key], columns: str) -> dict[Key, Style]:
-    """Colours for what differs within a panel, dashes for the step sizes."""
-    many = {name: len({getattr(key, name) for key in keys}) > 1 for name in Key._fields}
-    fields = [name for name in ("run", "network") if many[name]] + ["algorithm"]
-    words = [[getattr(key, name) for name in fields if name != columns] for key in keys]
-    sizes = sorted({key.step_size for key in keys}, reverse=True)
-    hues = list(dict.fromkeys(map(tuple, words)))
-    dashed = many["step_size"] and columns != "step_size"
-    styles = {}
-    for key, word in zip(keys, words, strict=True):
-        hue, label = hues.index(tuple(word)), ", ".join(word + [f"γ = {key.step_size:g}"] * dashed)
-        styles[key] = (hue, sizes.index(key.step_size) if dashed else hue, label or key.network)
-    return styles
-
-
 def _limits(lines: list[Line], log: bool) -> Floats:
     """The range of all lines and bands, but not far along those that diverge."""
     calm = [a.mean[a.mean <= (a.mean[0] if a.curve.diverged else np.inf)] for a in lines]
@@ -145,27 +156,20 @@ def _scaled(values: Floats, log: bool) -> Floats:
     return np.asarray(np.log10(values) if log else values)
 
 
-def _look(style: Style) -> dict[str, Any]:
-    hue, dash, _ = style
-    line = {"color": COLOURS[hue % len(COLOURS)], "linestyle": DASHES[dash % len(DASHES)]}
-    mark = {"marker": MARKERS[hue % len(MARKERS)], "markeredgecolor": "white", "markersize": 3.8}
-    return line | mark | {"linewidth": 1.1, "markeredgewidth": 0.4, "zorder": 3 - 0.01 * hue}
-
-
 def _draw(axes: Axes, line: Line, style: Style) -> None:
-    look, (low, high) = _look(style), axes.get_ylim()
+    look, (low, high) = style.look, axes.get_ylim()
     if len(line.curve.seeds) > 1:
         edges = line.low.clip(low, high), line.high.clip(low, high)
         axes.fill_between(line.x, *edges, color=look["color"], alpha=0.16, lw=0, label="band")
     there = np.flatnonzero(~np.isnan(line.mean))
     # Markers are even along x, at other places for each colour.
-    even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style[0]) % 1) / MARKS
+    even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style.hue) % 1) / MARKS
     marked = [int(there[k]) for k in np.searchsorted(line.x[there], even) if k < len(there)]
     if (
         len(there) <= MARKS + 2
     ):  # or every point would be marked, and the last curve hide the others
-        marked = there[style[0] % 3 :: 3].tolist() or there[-1:].tolist()
-    axes.plot(line.x, line.mean, **look, label=style[2], markevery=marked)
+        marked = there[style.hue % 3 :: 3].tolist() or there[-1:].tolist()
+    axes.plot(line.x, line.mean, **look, label=style.label, markevery=marked)
     if not np.isnan(line.rest).all():
         axes.plot(line.x, line.rest, **look | {"linewidth": 0.6, "marker": ""}, label="rest")
     if line.curve.diverged and len(there):
@@ -191,9 +195,12 @@ def _handles(lines: list[Line], styles: dict[Key, Style]) -> list[Line2D]:
         fell = [line.curve for line in group if line.curve.diverged]
         note = f" ({sum(c.diverged for c in fell)} of {sum(len(c.seeds) for c in fell)} diverged)"
         empty = all(np.isnan([line.mean, line.rest]).all() for line in group)
-        label = style[2] + note * bool(fell) + " (nothing to draw)" * empty
-        handles.append(Line2D([], [], **_look(style), label=label))
-    return handles
+        label = style.label + note * bool(fell) + " (nothing to draw)" * empty
+        handles.append(Line2D([], [], **style.look, label=label))
+    if len(handles) <= MOST_ENTRIES:
+        return handles
+    some = np.linspace(0, len(handles) - 1, MOST_ENTRIES).round().astype(int)  # of a long scale
+    return [handles[k] for k in some]
 
 
 def _note(lines: list[Line]) -> str:
@@ -209,12 +216,34 @@ def _note(lines: list[Line]) -> str:
     return "; ".join(part.replace(" ", "\xa0") for part in parts)  # lines break between them
 
 
-def _empty(title: str, ylabel: str, panels: int, handles: list[Line2D], note: str) -> Figure:
+class _Shape(NamedTuple):
+    """How panels are laid out; lengths are in points."""
+
+    panels: int
+    across: int
+    width: float
+
+    @property
+    def columns(self) -> int:
+        """Panels side by side: as many as have room for numbers below, in rows of equal length."""
+        most = max(1, min(ACROSS, int(self.width // LEAST_PANEL)))
+        if 0 < self.across <= most:
+            return self.across
+        return -(-self.panels // -(-self.panels // most))
+
+    @property
+    def rows(self) -> int:
+        """How many rows that makes."""
+        return -(-self.panels // self.columns)
+
+
+def _empty(title: str, ylabel: str, shape: _Shape, handles: list[Line2D], note: str) -> Figure:
     """Return a figure with panels side by side, in rows where they are many."""
-    rows, wide = -(-panels // ACROSS), WIDTH * min(2, panels)
+    wide, rows = shape.width, shape.rows
     ncols, notes = _ncols(handles, wide), wrap(note, int(wide / 3.8))
     foot = 9 * len(notes) + 3  # in points, as all lengths
-    tall = 160.0 * rows + 10 * -(-len(handles) // ncols) + 14 * bool(title) + foot + 20
+    high = 160.0 if rows == 1 else max(105.0, 160.0 - 15 * rows)
+    tall = high * rows + 10 * -(-len(handles) // ncols) + 14 * bool(title) + foot + 20
     figure = Figure(figsize=(wide / 72, tall / 72), dpi=200, facecolor="white")
     figure.set_layout_engine("constrained", rect=(0, foot / tall, 1, 1 - foot / tall), w_pad=5 / 72)
     if title:
@@ -224,8 +253,8 @@ def _empty(title: str, ylabel: str, panels: int, handles: list[Line2D], note: st
     look |= {"loc": "outside lower center", "borderaxespad": (foot + 2) / 7}
     for label in figure.legend(handles=handles, ncols=ncols, **look).get_texts():
         label.set_parse_math(False)
-    grid = figure.subplots(rows, -(-panels // rows), sharey=True, squeeze=False)
-    for axes in grid.flat[panels:]:
+    grid = figure.subplots(rows, shape.columns, sharey=True, squeeze=False)
+    for axes in grid.flat[shape.panels :]:
         axes.remove()
     for axes in grid[:, 0]:
         axes.set_ylabel(ylabel, size=8)
@@ -242,8 +271,9 @@ def _ncols(handles: list[Line2D], wide: float) -> int:
     return tidy if 2 * tidy >= max(fits) else max(fits)
 
 
-def _dress(axes: Axes, name: str | float, xlabel: str, ticks: int) -> None:
-    axes.set_title(name if isinstance(name, str) else f"γ = {name:g}", size=8, parse_math=False)
+def _dress(axes: Axes, name: str, xlabel: str, shape: _Shape) -> None:
+    room, ticks = shape.width / shape.columns, 8 - min(shape.columns, ACROSS)
+    axes.set_title(name, size=min(8.0, 1.9 * room / max(1, len(name))), parse_math=False)
     axes.set_xlabel(xlabel, size=8, labelpad=2)
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 2.5, 5, 10]))
     long = axes.get_xlim()[1] > 2e4

@@ -1,8 +1,8 @@
 """What the interactive plot shows, as plain data: a line and a band per curve, both scales."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,41 +29,101 @@ LABELS = {
 LONGEST = 48  # letters of a name that there is room for
 
 
-def plot_data(trace: Results) -> dict[str, Any]:
+def plot_data(trace: Results, best: Collection[Key] = ()) -> dict[str, Any]:
     """Return every metric of a trace for ``page.plot``; names are escaped for plotly.
 
     Where there are more than ``POINTS`` records, evenly chosen ones are kept.
+
+    Args:
+        trace: what was recorded.
+        best: the best step size of each method; the first view shows these alone.
     """
     every = {metric: trace.curves(metric) for metric in trace.metrics}
     keys = list(dict.fromkeys(key for curves in every.values() for key in curves))
     most = max(2, min(POINTS, ALL_POINTS // max(1, sum(map(len, every.values())))))
+    names = _Names.of(keys)
+    views = _views(names, best)
     places = _Places(trace, keys)
-    looks, style = _styles(keys)
-    panels = list(dict.fromkeys(key.network for key in keys))
-    metrics = {}
-    for metric, curves in every.items():
-        lines = {key: _thin(curve, most) for key, curve in curves.items()}
-        ranges = {log: _range(list(lines.values()), log=log == "log") for log in ("log", "linear")}
-        metrics[metric] = {
-            "label": LABELS.get(metric, metric.replace("_", " ")),
-            "scale": "linear" if metric in GROWING or ranges["log"] is None else "log",
-            "range": ranges,
-            "curves": [
-                {
-                    "panel": panels.index(key.network),
-                    "style": style[key],
-                    "x": places.of(line),
-                    **_values(line),
-                }
-                for key, line in lines.items()
-            ],
-        }
     return {
-        "panels": [_words(name) for name in panels],
+        "networks": [_words(name) for name in names.networks],
+        "methods": [_words(name) for name in names.methods],
+        "sizes": [f"γ = {size:g}" for size in names.sizes],
+        "views": {name: text for name, (text, _) in views.items()},
+        "metrics": {
+            metric: _metric(metric, [_thin(c, most) for c in curves.values()], names, views, places)
+            for metric, curves in every.items()
+        },
         "along": {"step": "step", **{name: COSTS[name] for name in places.costs}},
-        "styles": looks,
-        "metrics": metrics,
         "x": places.kept,
+    }
+
+
+class _Names(NamedTuple):
+    """What curves are called, in the order in which they are shown."""
+
+    networks: list[str]
+    methods: list[str]
+    sizes: list[float]
+    several_runs: bool
+
+    @classmethod
+    def of(cls, keys: Sequence[Key]) -> "_Names":
+        several = len({key.run for key in keys}) > 1
+        networks = list(dict.fromkeys(key.network for key in keys))
+        methods = list(dict.fromkeys(_method(key, several) for key in keys))
+        return cls(
+            networks, methods, sorted({key.step_size for key in keys}, reverse=True), several
+        )
+
+    def place(self, key: Key) -> dict[str, int]:
+        """Return the numbers of a key's network, method and step size."""
+        method = self.methods.index(_method(key, self.several_runs))
+        size = self.sizes.index(key.step_size)
+        return {"network": self.networks.index(key.network), "method": method, "size": size}
+
+
+def _method(key: Key, several_runs: bool) -> str:
+    return f"{key.run}, {key.algorithm}" if several_runs else key.algorithm
+
+
+View = tuple[str, Callable[[Key], bool]]
+
+
+def _views(names: _Names, best: Collection[Key]) -> dict[str, View]:
+    """Return what can be looked at: what it is called, and which curves it shows."""
+    if len(names.sizes) == 1:
+        return {"all": ("every step size", lambda key: True)}
+    views: dict[str, View] = {}
+    if best:
+        views["best"] = ("the best of each method", lambda key: key in best)
+    views["all"] = ("every step size", lambda key: True)
+    for k, size in enumerate(names.sizes):
+        views[f"size {k}"] = (f"γ = {size:g}", lambda key, size=size: key.step_size == size)  # type: ignore[misc]
+    return views
+
+
+def _metric(
+    metric: str, curves: list[Curve], names: _Names, views: dict[str, View], places: "_Places"
+) -> dict[str, Any]:
+    ranges = {
+        view: {scale: _range(shown, log=scale == "log") for scale in ("log", "linear")}
+        for view, (_, fits) in views.items()
+        if (shown := [curve for curve in curves if fits(curve.key)])
+    }
+    no_log = any(ends["log"] is None for ends in ranges.values())
+    return {
+        "label": LABELS.get(metric, metric.replace("_", " ")),
+        "scale": "linear" if metric in GROWING or no_log else "log",
+        "range": ranges,
+        "curves": [
+            {
+                **names.place(curve.key),
+                "views": [view for view, (_, fits) in views.items() if fits(curve.key)],
+                "x": places.of(curve),
+                **_values(curve),
+            }
+            for curve in curves
+        ],
     }
 
 
@@ -150,27 +210,6 @@ def fallen(curve: Curve) -> list[str]:
 def _digits(values: Floats) -> list[float | None]:
     """Five digits are more than a screen shows; None where there is no number."""
     return [float(f"{x:.5g}") if np.isfinite(x) else None for x in values.tolist()]
-
-
-def _styles(keys: Sequence[Key]) -> tuple[list[dict[str, Any]], dict[Key, int]]:
-    """Return the looks, a colour for what differs but the size and a dash for that, and whose."""
-    several = {name: len({getattr(key, name) for key in keys}) > 1 for name in Key._fields}
-    sizes = sorted({key.step_size for key in keys}, reverse=True)
-    words = {key: [key.run] * several["run"] + [key.algorithm] for key in keys}
-    hues = list(dict.fromkeys(map(tuple, words.values())))
-    looks: dict[str, dict[str, Any]] = {}
-    labels = {}
-    for key, word in words.items():
-        label = ", ".join(word + [f"γ = {key.step_size:g}"] * several["step_size"])
-        labels[key] = label
-        looks[label] = {
-            "label": _words(label),
-            "letters": min(len(label), LONGEST),
-            "hue": hues.index(tuple(word)),
-            "dash": sizes.index(key.step_size),
-        }
-    order = list(looks)
-    return list(looks.values()), {key: order.index(label) for key, label in labels.items()}
 
 
 def _words(name: str) -> str:

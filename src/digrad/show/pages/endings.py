@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any
 
 from digrad.runs.columns import BY_INTEREST, GROWING
@@ -15,20 +15,28 @@ from digrad.show.tables import Row, Spread, final_values, one_table
 def endings(trace: Results) -> str:
     """Return the table, the best values bold, and a line for each curve with diverged trials."""
     rows = final_values(trace)
-    laid_out = one_table(rows)
+    laid_out = one_table(lean(rows))
     heads = [str(column.header) for column in laid_out.columns]
     best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(rows)}
     body = to_html(laid_out, best)
     if best:
-        body += '<p class="note">bold: the best on its network</p>'
+        told = "bold: the best on its network, and what is within two standard errors of it"
+        body += f'<p class="note">{told}</p>'
     fell = "".join(f"<li>{escape(line)}</li>" for line in divergences(trace))
     return body + (f'<h4>Diverged</h4><ul class="fell">{fell}</ul>' if fell else "")
+
+
+def lean(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the network where there is but one: a phone has little room."""
+    one = len({row["network"] for row in rows}) == 1
+    return [{k: v for k, v in row.items() if k != "network" or not one} for row in rows]
 
 
 def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
     """Return (row, metric) of the best mean of each metric on each network of each run.
 
-    Rows with diverged trials are out of the running, and so is who has no rival.
+    What is within two standard errors of the best is as good. Rows with diverged trials are out
+    of the running, and nobody is the best who has no rival or none that is worse.
     """
     groups: dict[tuple[Any, Any], list[int]] = {}
     for r, row in enumerate(rows):
@@ -36,13 +44,29 @@ def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
     found = set()
     for group in groups.values():
         for metric in BY_INTEREST:
-            sign = -1 if metric in GROWING else 1
             ends = {r: rows[r].get(metric) for r in group if not rows[r]["diverged"]}
-            means = {r: sign * end.mean for r, end in ends.items() if isinstance(end, Spread)}
-            means = {r: mean for r, mean in means.items() if isfinite(mean)}
-            if len(means) > 1:
-                found |= {(r, metric) for r in means if means[r] == min(means.values())}
+            known = {r: end for r, end in ends.items() if isinstance(end, Spread)}
+            good = _as_good(known, rows, -1 if metric in GROWING else 1)
+            if len(good) < len(known):
+                found |= {(r, metric) for r in good}
     return found
+
+
+def _as_good(ends: dict[int, Spread], rows: Sequence[Row], sign: int) -> set[int]:
+    ends = {r: end for r, end in ends.items() if isfinite(end.mean)}
+    if not ends:
+        return set()
+    best = min(ends, key=lambda r: sign * ends[r].mean)
+
+    def variance(r: int) -> float:
+        seeds = rows[r]["seeds"]
+        return (ends[r].std or 0.0) ** 2 / (seeds if isinstance(seeds, int) else 1)
+
+    return {
+        r
+        for r, end in ends.items()
+        if sign * (end.mean - ends[best].mean) <= 2 * sqrt(variance(r) + variance(best))
+    }
 
 
 def divergences(trace: Results) -> list[str]:

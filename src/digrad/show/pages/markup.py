@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 Place = tuple[int, int]  # row and column of a cell
+LONG = 36  # letters from which a cell may have several lines
 
 
 def to_html(what: RenderableType, marked: Collection[Place] = ()) -> str:
@@ -96,14 +97,16 @@ def _table(table: Table, marked: Collection[Place]) -> str:
     rows = []
     for r, row in enumerate(zip(*columns, strict=True)):
         cells = (
-            f"<td{_side(column, best=(r, c) in marked)}>{escape(text.strip())}</td>"
+            f"<td{_side(column, best=(r, c) in marked, text=text)}>{escape(text.strip())}</td>"
             for c, (column, text) in enumerate(zip(table.columns, row, strict=True))
         )
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    kind = "" if table.show_header else ' class="grid"'
+    kind = ' class="sortable"' if table.show_header else ' class="grid"'
     return f'<div class="scroll"><table{kind}>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _side(column: Column, *, best: bool = False) -> str:
-    names = ["right"] * (column.justify == "right") + ["best"] * best
+def _side(column: Column, *, best: bool = False, text: str = "") -> str:
+    names = (
+        ["right"] * (column.justify == "right") + ["best"] * best + ["long"] * (len(text) > LONG)
+    )
     return f' class="{" ".join(names)}"' if names else ""

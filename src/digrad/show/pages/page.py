@@ -14,6 +14,8 @@ from typing import Any
 
 from digrad.base.atomic import write_whole
 
+SCRIPTS = ("chart.js", "tables.js", "live.js", "page.js")  # the last one begins
+
 
 @dataclass(frozen=True)
 class Section:
@@ -41,19 +43,24 @@ def plot(data: Any) -> str:
     return f'<div class="plot"><script type="application/json">{safe}</script></div>'
 
 
-def render(page: Page) -> str:
+def render(page: Page, *, live: bool = False) -> str:
     """Return a page as HTML.
 
     Its Content-Security-Policy lets only the two scripts run whose hashes it names, and
     forbids to fetch anything. The same page is the same bytes each time.
+
+    Args:
+        page: what it shows.
+        live: whether it may ask the server that it comes from, and no other.
     """
     plotted = any(section.plotted for section in page.sections)
-    script = _asset("page.js")
+    script = _script()
     scripts = [script, _library()[1]] if plotted else [script]
+    asked = "'self'" if live else "'none'"
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
-        "style-src 'unsafe-inline'; img-src data: blob:; connect-src 'none'; base-uri 'none'; "
-        "form-action 'none'"
+        "style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {asked}; base-uri 'none'; form-action 'none'"
     )
     parts = [
         "<!doctype html>",
@@ -71,6 +78,18 @@ def render(page: Page) -> str:
     if plotted:  # compressed it takes 2 MB instead of 5
         parts.append(f'<script type="application/gzip" id="plotly">{_library()[0]}</script>')
     return "\n".join([*parts, f"<script>{script}</script>", "</body></html>", ""])
+
+
+def framed(page: Page, tall: int = 760) -> str:
+    """Return a page for a notebook, in a frame of its own, this many pixels tall.
+
+    The frame may run the page's scripts and save its pictures; it cannot reach the notebook.
+    """
+    style = f"width:100%;height:{tall}px;border:1px solid #8884;border-radius:8px"
+    return (
+        f'<iframe title="{escape(page.title, quote=True)}" sandbox="allow-scripts allow-downloads" '
+        f'style="{style}" srcdoc="{escape(render(page), quote=True)}"></iframe>'
+    )
 
 
 def write_page(page: Page, path: str | Path) -> Path:
@@ -94,6 +113,10 @@ def _header(page: Page) -> str:
 
 def _section(k: int, section: Section) -> str:
     return f'<section id="s{k}"><h2>{escape(section.title)}</h2>{section.body}</section>'
+
+
+def _script() -> str:
+    return '"use strict";\n' + "".join(map(_asset, SCRIPTS))
 
 
 def _asset(name: str) -> str:

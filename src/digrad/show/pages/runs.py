@@ -1,13 +1,15 @@
 """What a page about runs, or about one network, consists of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from math import isfinite
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
+import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, TimetableAnalysis, analyze
@@ -15,16 +17,15 @@ from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
-from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment
+from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment, to_table
 from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
-from digrad.show.pages.curves import note, plot_data
+from digrad.show.pages.answer import answer_sections
 from digrad.show.pages.drawing import draw, node_rows
-from digrad.show.pages.endings import endings
 from digrad.show.pages.files import folded_table
 from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
-from digrad.show.pages.page import Page, Section, plot
+from digrad.show.pages.page import Page, Section
 from digrad.show.pages.timetables import timetable_body
 from digrad.theory import Setting
 
@@ -32,41 +33,63 @@ CAREFUL_N = 200  # nodes up to which constants with nine digits take a few secon
 
 
 @dataclass(frozen=True)
-class FolderText:
-    """What a run folder tells about itself; parts may be missing or damaged."""
+class Source:
+    """A run that a page is about: a folder, whose parts may be missing or damaged, or in memory."""
 
-    folder: Path
     experiment: Experiment | None
-    text: str  # of experiment.toml
-    problem: str  # why there is no experiment
+    text: str = ""  # of experiment.toml
+    folder: Path | None = None
+    networks: Mapping[str, AnyNetwork] = field(default_factory=dict)  # of a run in memory
+    problem: str = ""  # why there is no experiment
 
 
 def run_page(
-    folders: Sequence[str | Path],
-    *,
-    title: str = "",
-    again: str = "",
-    pictures: Sequence[Path] = (),
+    folders: Sequence[str | Path], *, trace: Results | None = None, **options: Any
 ) -> Page:
-    """Return the page of one or several run folders: curves, table, networks, how to repeat it.
+    """Return the page of one or several run folders: who won, curves, networks, how to repeat it.
 
     Args:
         folders: run folders, as for ``Results.read``.
-        title: what the page is called; the names of the runs by default.
-        again: the command that repeats it, where that is not ``digrad run``.
-        pictures: PNG files to show beside those in the folders.
+        trace: what they recorded, if only some of it is to be shown, or under other names.
+        options: as for ``results_page``.
 
     Raises:
         DigradError: if a folder cannot be read. A network that cannot be rebuilt is left out
             with a word why.
     """
-    trace = Results.read(*folders)
-    runs = [_open(Path(folder)) for folder in folders]
+    found = Results.read(*folders) if trace is None else trace
+    return results_page(found, [_open(Path(folder)) for folder in folders], **options)
+
+
+def results_page(
+    trace: Results,
+    runs: Sequence[Source],
+    *,
+    title: str = "",
+    again: str = "",
+    pictures: Sequence[Path] = (),
+    by: str = "",
+    short: bool = False,
+) -> Page:
+    """Return the page of what runs recorded; see ``run_page``.
+
+    Args:
+        trace: what was recorded.
+        runs: where it comes from.
+        title: what the page is called; the names of the runs by default.
+        again: the command that repeats it, where that is not ``digrad run``.
+        pictures: PNG files to show beside those in the folders.
+        by: what the methods are compared by, as in ``"loss@200"``; the first metric by default.
+        short: whether to leave out the networks and where it comes from.
+    """
     names = ", ".join(dict.fromkeys(trial.key.run for trial in trace.trials))
-    found = [*pictures, *(path for run in runs for path in sorted(run.folder.glob("*.png")))]
-    sections = [_curves(trace), _table(trace, runs), *_networks(runs), *show_pictures(found)]
-    sections.append(_origin(runs, again))
-    return Page(title or names, _summary(trace), [s for s in sections if s is not None])
+    sections = answer_sections(trace, by=by)
+    sections[-1] = replace(sections[-1], body=sections[-1].body + unfinished(trace, runs))
+    if not short:
+        folders = [run.folder for run in runs if run.folder is not None]
+        found = [*pictures, *(path for each in folders for path in sorted(each.glob("*.png")))]
+        sections += [*_networks(runs), *show_pictures(found), _origin(runs, again)]
+    return Page(title or names, _summary(trace), sections)
 
 
 def network_page(
@@ -137,30 +160,27 @@ def _summary(trace: Results) -> str:
     return " · ".join(parts + [f"{fell} diverged"] * bool(fell))
 
 
-def _curves(trace: Results) -> Section | None:
-    if not trace.metrics:
-        return None
-    script = '<noscript><p class="note">The curves need JavaScript.</p></noscript>'
-    body = f'{script}{plot(plot_data(trace))}<p class="note">{escape(note(trace))}</p>'
-    return Section("Curves", body, plotted=True)
+def unfinished(trace: Results, runs: Sequence[Source]) -> str:
+    """Say which runs have not come to their end."""
+    said = ""
+    for run in runs:
+        if run.experiment is not None and (late := run.experiment.trials - _done(trace, run)) > 0:
+            steps, where = run.experiment.steps, run.folder or run.experiment.name
+            what = (
+                f"unfinished: {run.experiment.trials - late} of {run.experiment.trials} trials in "
+            )
+            what += f"{where} have come to step {steps:,}; values are those so far"
+            said += f'<p class="warning">{escape(what)}</p>'
+    return said
 
 
-def _table(trace: Results, runs: Sequence[FolderText]) -> Section:
-    return Section("Final values", endings(trace) + "".join(map(_unfinished, runs)))
+def _done(trace: Results, run: Source) -> int:
+    if run.folder is not None:  # the page may be about some of its trials only
+        trace = Results.read(run.folder)
+    return trace.finished(run.experiment.steps) if run.experiment else 0
 
 
-def _unfinished(run: FolderText) -> str:
-    if run.experiment is None:
-        return ""
-    steps, trials = run.experiment.steps, run.experiment.trials
-    done = Results.read(run.folder).finished(steps)
-    if done >= trials:
-        return ""
-    what = f"unfinished: {done} of {trials} trials in {run.folder} have come to step {steps:,}"
-    return f'<p class="warning">{escape(what)}; values are those so far</p>'
-
-
-def _networks(runs: Iterable[FolderText]) -> list[Section]:
+def _networks(runs: Iterable[Source]) -> list[Section]:
     """Return a section per network; runs that share one show it once."""
     found: dict[tuple[str, int], tuple[str, Callable[[], AnyNetwork]]] = {}
     for run in runs:
@@ -175,9 +195,11 @@ def _networks(runs: Iterable[FolderText]) -> list[Section]:
     ]
 
 
-def _kept(run: FolderText, k: int, spec: NetworkSpec) -> AnyNetwork:
+def _kept(run: Source, k: int, spec: NetworkSpec) -> AnyNetwork:
     """Return a network as the run kept it; an older folder names only where it came from."""
-    kept = RunFolder(run.folder).network(k)
+    kept = run.networks.get(spec.label)
+    if kept is None and run.folder is not None:
+        kept = RunFolder(run.folder).network(k)
     if kept is not None:
         return kept
     if is_own(spec.topology):
@@ -199,34 +221,44 @@ def _network(
     return Section(title, body)
 
 
-def _origin(runs: Sequence[FolderText], again: str) -> Section:
+def _origin(runs: Sequence[Source], again: str) -> Section:
     body = command(again) if again else ""
     for run in runs:
         body += f"<h3>{escape(str(run.folder))}</h3>" if len(runs) > 1 else ""
         if run.problem:
             body += f'<p class="warning">{escape(run.problem)}</p>'
         elif not again:
-            file = quote(str(run.folder / "experiment.toml"))
-            body += _again(run, f"digrad run {file} --out {quote(str(run.folder) + '-again')}")
+            body += _again(run)
         if run.text:
             body += fold("Experiment", f"<pre><code>{escape(run.text)}</code></pre>")
-        body += folded_table("Versions", run.folder / "environment.json")
+        if run.folder is not None:
+            body += folded_table("Versions", run.folder / "environment.json")
     return Section("How to repeat it", body)
 
 
-def _again(run: FolderText, line: str) -> str:
+def _again(run: Source) -> str:
     """Return the command that repeats a run, if there is one."""
     experiment = run.experiment
     if experiment is None:
         return ""
     parts = [experiment.problem.kind, experiment.schedule.kind]
-    if "given" in (*parts, *(a.algorithm for a in experiment.algorithms)):
+    if run.folder is None or "given" in (*parts, *(a.algorithm for a in experiment.algorithms)):
         what = "It was run from Python with objects that no file holds: call dg.simulate again."
         return f'<p class="note">{what}</p>'
-    return command(f"{line} --trust" if experiment.own_names else line)
+    file, out = quote(str(run.folder / "experiment.toml")), quote(f"{run.folder}-again")
+    return command(f"digrad run {file} --out {out}{' --trust' * bool(experiment.own_names)}")
 
 
-def _open(folder: Path) -> FolderText:
+def source_of(
+    experiment: Experiment, networks: Mapping[str, AnyNetwork], folder: Path | None
+) -> Source:
+    """Return where a run comes from that has been read, or has no folder at all."""
+    if folder is not None:
+        return _open(folder)
+    return Source(experiment, tomli_w.dumps(to_table(experiment)), networks=networks)
+
+
+def _open(folder: Path) -> Source:
     """Read what there is: a page about metrics alone is better than none."""
     experiment, text, problem = None, "", ""
     file = folder / "experiment.toml"
@@ -236,4 +268,4 @@ def _open(folder: Path) -> FolderText:
         experiment, text = load_experiment(file), file.read_text(encoding="utf-8")
     except DigradError as error:
         problem = f"the experiment is not known: {error}"
-    return FolderText(folder, experiment, text, problem)
+    return Source(experiment, text, folder, problem=problem)

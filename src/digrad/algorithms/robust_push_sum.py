@@ -1,0 +1,153 @@
+"""Asynchronous push-sum: RASGP and AsySPA.
+
+Numerators and weights travel as shares of a column-stochastic C, and gradients are taken at
+their quotients. RASGP sends running sums, AsySPA the shares themselves.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.asynchronous import Asynchronous, Inbox
+from digrad.algorithms.contract import Needs, Scale
+from digrad.base.checks import real
+from digrad.base.errors import lookup
+
+Rule = Literal["patient", "printed"]
+RULES: dict[str, bool] = {"patient": True, "printed": False}
+
+
+class RASGPState(NamedTuple):
+    """State of RASGP."""
+
+    x: Tensor  # numerators
+    y: Tensor  # push-sum weights, one number per node
+    phi_x: Tensor  # Σ of all numerators that were shared out
+    phi_y: Tensor  # Σ of all weights that were
+    slot: Tensor  # of the clock, at the last give
+    heard: Tensor  # whether anything has come in since the last sharing out
+
+
+class RASGPParcel(NamedTuple):
+    """What RASGP sends."""
+
+    phi_x: Tensor
+    phi_y: Tensor
+
+
+@dataclass(frozen=True)
+class RASGP(Asynchronous[RASGPState, RASGPParcel]):
+    """RASGP: x̂ᵢ = xᵢ - βg, φᵢ⁺ = φᵢ + x̂ᵢ, xᵢ⁺ = C[i,i] x̂ᵢ + Σⱼ C[i,j] Δφⱼ; gradients at x/y.
+
+    The weights y travel in the same way. β adds up the steps of all slots of the clock since
+    the node acted last, so slow nodes take longer steps. With everybody in step it is SGP.
+    Spiridonoff, Olshevsky, Paschalidis, JMLR 2020.
+
+    A node that acts often and hears little shares its weight away until the quotient means
+    nothing. ``rule`` is ``patient``, which shares out only if something has come in since the
+    last time and otherwise sends the old sums again, or ``printed``, as in the paper.
+    ``slot`` is in units of the clock.
+    """
+
+    rule: Rule = "patient"
+    slot: float = 1.0
+
+    needs: ClassVar[Needs] = Needs.PUSH | Needs.STRONGLY_CONNECTED
+    sums: ClassVar[tuple[str, ...]] = ("phi_x", "phi_y")
+
+    def __post_init__(self) -> None:
+        lookup(RULES, self.rule, "rule")
+        real(self.slot, "slot", above=0, hint="about the time of a gradient")
+
+    def init(self, x: Tensor) -> RASGPState:
+        one = torch.ones_like(x[..., :1])
+        none = torch.zeros_like(one)
+        fresh = torch.ones_like(one, dtype=torch.bool)  # the first give shares out
+        return RASGPState(x, one, torch.zeros_like(x), none, none.long(), fresh)
+
+    def parcel(self, s: RASGPState) -> RASGPParcel:
+        return RASGPParcel(s.phi_x, s.phi_y)
+
+    def give(
+        self, s: RASGPState, g: Tensor, inbox: Inbox, lr: Scale
+    ) -> tuple[RASGPState, RASGPParcel]:
+        slot = (inbox.now / self.slot).floor().long().expand_as(s.slot)
+        x = s.x - inbox.steps(s.slot + 1, slot) * g
+        split = s.heard if RULES[self.rule] else torch.ones_like(s.heard)
+        sent = RASGPParcel(
+            torch.where(split, s.phi_x + x, s.phi_x), torch.where(split, s.phi_y + s.y, s.phi_y)
+        )
+        left = torch.where(split, inbox.kept, torch.ones_like(inbox.kept))
+        return RASGPState(left * x, left * s.y, *sent, slot, s.heard & ~split), sent
+
+    def take(self, s: RASGPState, inbox: Inbox) -> RASGPState:
+        x, y = inbox.pushed("phi_x"), inbox.pushed("phi_y")
+        return s._replace(x=s.x + x, y=s.y + y, heard=s.heard | (y > 0))
+
+    def point(self, s: RASGPState) -> Tensor:
+        return s.x / s.y
+
+    def conserved(self, s: RASGPState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+        return {"phi_y": (s.y, torch.ones_like(s.y))}
+
+
+class AsySPAState(NamedTuple):
+    """State of AsySPA."""
+
+    x: Tensor  # numerators
+    y: Tensor  # push-sum weights, one number per node
+    next: Tensor  # l: the first step that the next gradient stands for, counted from 1
+    top: Tensor  # L: the last one
+    told: Tensor  # the l that neighbours were told last
+
+
+class AsySPAParcel(NamedTuple):
+    """What AsySPA sends."""
+
+    x: Tensor
+    y: Tensor
+    next: Tensor
+
+
+@dataclass(frozen=True)
+class AsySPA(Asynchronous[AsySPAState, AsySPAParcel]):
+    """AsySPA: x̂ᵢ = xᵢ - (γ_l + ... + γ_L)g, xᵢ⁺ = C[i,i] x̂ᵢ + Σⱼ C[i,j] x̂ⱼ; gradients at x/y.
+
+    The weights y travel in the same way; L is the largest l heard of, and l = L + 1 after a
+    gradient, so that all nodes take the same total step whatever their speed. A node that has
+    heard nothing shares nothing out. No message may be lost. With everybody in step it is SGP;
+    exact with steps that shrink. Zhang & You, IEEE Transactions on Automatic Control 2020.
+    """
+
+    needs: ClassVar[Needs] = Needs.PUSH | Needs.STRONGLY_CONNECTED
+    adds: ClassVar[tuple[str, ...]] = ("x", "y")
+
+    def init(self, x: Tensor) -> AsySPAState:
+        one = torch.ones_like(x[..., :1])
+        return AsySPAState(x, one, one.long(), one.long(), one.long())
+
+    def parcel(self, s: AsySPAState) -> AsySPAParcel:
+        return AsySPAParcel(torch.zeros_like(s.x), torch.zeros_like(s.y), s.told)
+
+    def give(
+        self, s: AsySPAState, g: Tensor, inbox: Inbox, lr: Scale
+    ) -> tuple[AsySPAState, AsySPAParcel]:
+        x = s.x - inbox.steps(s.next, s.top) * g
+        split = (inbox.pushed("y") > 0) | (s.next == 1)  # the first give shares out
+        count = s.top + 1
+        told, none = torch.where(split, count, s.told), torch.zeros_like(s.y)
+        sent = AsySPAParcel(torch.where(split, x, none), torch.where(split, s.y, none), told)
+        left = torch.where(split, inbox.kept, torch.ones_like(inbox.kept))
+        return AsySPAState(left * x, left * s.y, count, count, told), sent
+
+    def take(self, s: AsySPAState, inbox: Inbox) -> AsySPAState:
+        x, y = s.x + inbox.pushed("x"), s.y + inbox.pushed("y")
+        return s._replace(x=x, y=y, top=torch.maximum(s.next, inbox.largest("next")))
+
+    def point(self, s: AsySPAState) -> Tensor:
+        return s.x / s.y
+
+    def conserved(self, s: AsySPAState, inbox: Inbox) -> dict[str, tuple[Tensor, Tensor]]:
+        return {"y": (s.y, torch.ones_like(s.y))}

@@ -1,0 +1,59 @@
+"""The links over which messages travel, numbered by sender and then receiver."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from digrad.clocks.clock import Clock
+from digrad.clocks.draws import Floats, Integers
+from digrad.networks.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """All links of a network that a method uses, with the steady part of their delays."""
+
+    n: int
+    edges: Integers  # (links, 2): sender, receiver; sorted
+    delays: Floats  # (links,)
+
+    @classmethod
+    def of(
+        cls, net: Network, clock: Clock, pull_bytes: float, push_bytes: float, scalars: float = 0.0
+    ) -> "Links":
+        """Take the links of R and of C, each if something travels over it; one message for both.
+
+        Args:
+            net: the network.
+            clock: for the delays.
+            pull_bytes: of a message over the links of R; 0 if nothing is sent there.
+            push_bytes: the same for C.
+            scalars: bytes that go along in every message.
+        """
+        clock.check(net.n)
+        pulls = net.pull_graph.edges if pull_bytes else np.zeros((0, 2), dtype=np.int64)
+        pushes = net.push_graph.edges if push_bytes else np.zeros((0, 2), dtype=np.int64)
+        both = np.vstack([pulls, pushes])
+        each = np.repeat([pull_bytes, push_bytes], [len(pulls), len(pushes)])
+        edges, place = np.unique(both, axis=0, return_inverse=True)
+        sizes = np.bincount(place.ravel(), each, minlength=len(edges)) + scalars
+        return cls(net.n, edges, clock.steady(edges, np.asarray(sizes, np.float64), net.capacities))
+
+    @cached_property
+    def first_out(self) -> Integers:
+        """The links of sender j are number ``first_out[j] .. first_out[j + 1] - 1``, (n + 1,)."""
+        return np.searchsorted(self.edges[:, 0], np.arange(self.n + 1)).astype(np.int64)
+
+    @cached_property
+    def inward(self) -> tuple[list[int], ...]:
+        """The links that end at each node, by their senders."""
+        order = np.lexsort((self.edges[:, 0], self.edges[:, 1]))
+        bounds = np.searchsorted(self.edges[order, 1], np.arange(1, self.n))
+        return tuple(part.tolist() for part in np.split(order, bounds))
+
+    @cached_property
+    def outward(self) -> tuple[range, ...]:
+        """The links that start at each node."""
+        return tuple(range(a, b) for a, b in pairwise(self.first_out.tolist()))

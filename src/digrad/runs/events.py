@@ -1,0 +1,156 @@
+"""The loop of asynchronous methods: where method, event engine and problem meet.
+
+The counterpart of ``recursion``, for rounds instead of steps: n gradients of whichever nodes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digrad.algorithms.asynchronous import Asynchronous
+from digrad.algorithms.contract import Method
+from digrad.algorithms.pairwise import Pairwise
+from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
+from digrad.clocks.calendar import Calendar
+from digrad.engines.events import Events
+from digrad.engines.flights import Flight, Steps, Who, stored, taken_up
+from digrad.engines.pairs import Pairs
+from digrad.networks.network import Network
+from digrad.problems.base import Compiled, Problem
+from digrad.runs.recursion import CHUNK_NUMBERS, EAGER, Moment, Pace, Recursion, Trials
+from digrad.runs.timing import Timing, Unwaiting
+
+MOST_AHEAD = 256  # gradients of a node whose samples are drawn together
+
+
+def unwaiting_engine(
+    method: Method[Any], net: Network, timing: Timing | None, start: Tensor
+) -> Events | Pairs:
+    """Return the engine for a method that waits for nobody."""
+    assert isinstance(timing, Unwaiting)
+    place = {"device": start.device}
+    if isinstance(method, Asynchronous):
+        assert isinstance(timing.calendar, Calendar)
+        return Events(method, net, timing.calendar, **place, dtype=start.dtype)
+    assert isinstance(method, Pairwise)
+    assert not isinstance(timing.calendar, Calendar)
+    return Pairs(method, timing.calendar, **place)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """One asynchronous method on one problem over one engine, for several trials at once."""
+
+    algorithm: Method[Any]
+    engine: Events | Pairs
+    problem: Problem
+    trials: Trials
+    schedule: Callable[[int], float]
+    pace: Pace = EAGER
+
+    def __post_init__(self) -> None:
+        """Refuse a problem for another number of nodes."""
+        if self.engine.n != self.problem.nodes:
+            what = f"the network has {self.engine.n} nodes, the problem {self.problem.nodes}"
+            hint = "give every node of the network its own data"
+            raise ParameterError(message(what, hint=hint))
+
+    def start(self) -> Moment:
+        """Return the state before the first gradient."""
+        x = self.problem.start().expand(len(self.trials), self.engine.n, -1).clone()
+        return Moment(0, stored(self.engine.start(x)))
+
+    @torch.no_grad()
+    def advance(self, moment: Moment, stop: int) -> Moment:
+        """Go on until ``stop`` rounds are done; the moment given stays as it is."""
+        flight = taken_up(moment.state, self.engine.state_kind, self.engine.parcel_kind)
+        return Moment(stop, stored(self._go(flight, moment.t, stop)))
+
+    @torch.no_grad()
+    def walk(self, moment: Moment, stop: int) -> Iterator[Moment]:
+        """Yield where a run is after every single round."""
+        for t in range(moment.t, stop):
+            moment = self.advance(moment, t + 1)
+            yield moment
+
+    def _go(self, flight: Flight, start: int, stop: int) -> Flight:
+        return self.engine.advance(flight, start, stop, self._gradient, self._steps)
+
+    def _gradient(self, x: Tensor, who: Who) -> Tensor:
+        sample = self._samples.of(who)
+        compiled = self.pace.gradient == "compiled" and isinstance(self.problem, Compiled)
+        of: Any = self.problem.compiled_gradient if compiled else self.problem.gradient  # type: ignore[attr-defined]
+        x = x.transpose(0, 1)
+        g: Tensor = of(x, sample, who.nodes)
+        if g.shape != x.shape or g.dtype != x.dtype:
+            what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
+            what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
+            hint = "gradient() returns one row per point, in the type of start()"
+            raise ParameterError(message(what, hint=hint))
+        return g.transpose(0, 1)
+
+    @cached_property
+    def _steps(self) -> Steps:
+        start = self.problem.start()
+        base = torch.tensor(self.trials.step_sizes, dtype=torch.float64).to(start)
+        return Steps(base, self.schedule)
+
+    @cached_property
+    def _samples(self) -> "_Samples":
+        return _Samples(self.problem, self.trials)
+
+
+class _Samples:
+    """What nodes draw for their own first, second, ... gradient, some of them ahead."""
+
+    def __init__(self, problem: Problem, trials: Trials) -> None:
+        self._problem, self._device = problem, problem.start().device
+        seeds = list(dict.fromkeys(trials.seeds))
+        self._seeds = torch.tensor(seeds, device=self._device)
+        places = [seeds.index(seed) for seed in trials.seeds]
+        self._places = torch.tensor(places, device=self._device)
+        self._all = torch.arange(problem.nodes, device=self._device)
+        one = self._drawn(self._all[:1], range(1))
+        each = max(1, one.numel()) * problem.nodes
+        self.ahead = max(1, min(MOST_AHEAD, CHUNK_NUMBERS // each))
+        shape = problem.nodes, 2 * self.ahead, *one.shape[2:]
+        self._shelf = torch.empty(shape, dtype=one.dtype, device=self._device)
+        self._held = [[-1, -1] for _ in range(problem.nodes)]  # stretches that are there
+        self._at = [-1] * problem.nodes  # the stretch that each node is in
+
+    def of(self, who: Who) -> Tensor:
+        """Return the samples of these gradients, on axes (trial, row, ...)."""
+        for node, number in who.pairs:
+            stretch = number // self.ahead
+            if self._held[node][stretch % 2] != stretch:
+                self._fetch(node, stretch)
+            self._at[node] = stretch
+        places = who.nodes * (2 * self.ahead) + who.numbers % (2 * self.ahead)
+        return self._shelf.flatten(0, 1).index_select(0, places).transpose(0, 1)
+
+    def _fetch(self, node: int, stretch: int) -> None:
+        """Draw a stretch for a node, and for all that will want it next."""
+        some = [
+            i
+            for i, held in enumerate(self._held)
+            if i == node or (self._at[i] == stretch - 1 and held[stretch % 2] != stretch)
+        ]
+        for i in some:
+            self._held[i][stretch % 2] = stretch
+        nodes = self._all[some]
+        drawn = self._drawn(nodes, range(stretch * self.ahead, (stretch + 1) * self.ahead))
+        first = (stretch % 2) * self.ahead
+        self._shelf[nodes, first : first + self.ahead] = drawn
+
+    def _drawn(self, nodes: Tensor, numbers: range) -> Tensor:
+        """Return samples on axes (node, number, trial, ...)."""
+        drawn = self._problem.sample(Sampler(self._seeds, nodes), numbers)
+        return drawn.index_select(1, self._places).movedim(2, 0)
+
+
+Loop = Recursion | Rounds

@@ -1,0 +1,129 @@
+"""Who computes and who waits, of a run with a clock: found again from its folder."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from digrad.algorithms import Method
+from digrad.base.errors import ParameterError, message
+from digrad.base.own_code import is_own
+from digrad.clocks import Clock
+from digrad.clocks.draws import Floats
+from digrad.networks import Network
+from digrad.networks.registry import as_network
+from digrad.runs.experiment import Experiment, load_experiment
+from digrad.runs.folder import JobFile, RunFolder
+from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
+from digrad.runs.timing import InStep, Sizes, Unwaiting, timing
+
+GRADIENTS = 8  # that a picture shows of a node without bad luck, about
+
+
+class Lane(NamedTuple):
+    """What one node did: (start, end) of each gradient and of each wait."""
+
+    computing: list[tuple[float, float]]
+    waiting: list[tuple[float, float]]
+
+
+class Timeline(NamedTuple):
+    """The lanes of all nodes."""
+
+    network: str
+    algorithm: str
+    lanes: list[Lane]
+    until: float
+
+
+def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
+    """Return a timeline for each network and algorithm of a run.
+
+    Args:
+        folder: of the run; methods that are classes of the user's own are passed over.
+        until: where to stop; after some gradients by default.
+    """
+    store = RunFolder(Path(folder))
+    experiment = load_experiment(store.path / "experiment.toml")
+    clock = clock_of(experiment)
+    if clock is None:
+        what = f"{folder} has no clock, so nobody knows when what happened"
+        raise ParameterError(message(what, hint="put [clock] into the experiment and run it"))
+    end = until or GRADIENTS * float(np.median(_some_times(clock, experiment, store)))
+    found, seen = [], set[tuple[str, str]]()
+    for job in store.jobs():
+        network, algorithm, *_ = job.labels[0]
+        if (network, algorithm) not in seen:
+            seen.add((network, algorithm))
+            method = _method(experiment, algorithm)
+            if method is not None:
+                net = _network(store, experiment, network)
+                lanes = lanes_of(method, net, clock, _sizes(job), end)
+                found.append(Timeline(network, algorithm, lanes, end))
+    return found
+
+
+def lanes_of(
+    method: Method[Any], net: Network, clock: Clock, sizes: Sizes, until: float
+) -> list[Lane]:
+    """Return what the nodes of one network do until some time."""
+    on_clock = timing(method, net, clock, sizes)
+    lanes = [Lane([], []) for _ in range(net.n)]
+    if isinstance(on_clock, InStep):
+        _in_step(on_clock, lanes, until)
+    else:
+        assert isinstance(on_clock, Unwaiting)
+        _unwaiting(on_clock, clock, lanes, until)
+    return lanes
+
+
+def _in_step(on_clock: InStep, lanes: list[Lane], until: float) -> None:
+    step = 0
+    while (start := on_clock.waiting.starts(step)).min() < until:
+        (span,) = on_clock.waiting.spans(step, step + 1)
+        for node, lane in enumerate(lanes):
+            lane.computing.append((float(start[node]), float(span.computed[node])))
+            if span.end[node] > span.computed[node]:
+                lane.waiting.append((float(span.computed[node]), float(span.end[node])))
+        step += 1
+
+
+def _unwaiting(on_clock: Unwaiting, clock: Clock, lanes: list[Lane], until: float) -> None:
+    """A gradient that ends when it does began as long before as it takes; gaps are waits."""
+    last, rounds = [0.0] * len(lanes), 0
+    while rounds == 0 or min(last) < until:
+        found = on_clock.calendar.rounds(rounds, rounds + 1)
+        spent = clock.computing(found.node, found.number)
+        for node, end, long in zip(found.node, found.time, spent, strict=True):
+            start = float(end - long)
+            if start > last[node] + 1e-9:
+                lanes[node].waiting.append((last[node], start))
+            lanes[node].computing.append((start, float(end)))
+            last[node] = float(end)
+        rounds += 1
+
+
+def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Floats:
+    n = _network(store, experiment, experiment.networks[0].label).n
+    node: NDArray[np.int64] = np.repeat(np.arange(n), 20)
+    return clock.computing(node, np.tile(np.arange(20), n))
+
+
+def _network(store: RunFolder, experiment: Experiment, label: str) -> Network:
+    place = [spec.label for spec in experiment.networks].index(label)
+    net = store.network(place)
+    if net is None:
+        raise ParameterError(f"{store.path} does not hold the network {label}")
+    return as_network(net)
+
+
+def _method(experiment: Experiment, label: str) -> Method[Any] | None:
+    spec = next(a for a in experiment.algorithms if a.label == label)
+    own = is_own(spec.algorithm) or spec.algorithm in NOT_BY_NAME
+    return None if own else method_of(experiment, spec)
+
+
+def _sizes(job: JobFile) -> Sizes:
+    rows = job.answers if job.answers is not None else next(iter(job.state.values()))
+    return Sizes(rows.shape[-1] * rows.itemsize, rows.itemsize)

@@ -1,0 +1,173 @@
+"""When a job's steps end on a clock, and what was sent by then."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from digrad.algorithms.asynchronous import Asynchronous
+from digrad.algorithms.contract import Algorithm, Method, Needs
+from digrad.algorithms.exchanges import Exchange, exchanges
+from digrad.algorithms.pairwise import Pairwise
+from digrad.base.errors import ParameterError, message
+from digrad.clocks import Clock
+from digrad.clocks.calendar import Calendar
+from digrad.clocks.links import Links
+from digrad.clocks.meetings import Meetings, WaitingMeetings
+from digrad.clocks.waiting import Trip, Waiting
+from digrad.networks.network import Network
+
+
+class Sizes(NamedTuple):
+    """Bytes of a vector and of a single number."""
+
+    vector: float
+    scalar: float
+
+
+class Timing(Protocol):
+    """The axes of a run beside its steps."""
+
+    def time(self, t: int) -> float:
+        """When step t has ended."""
+        ...
+
+    def rounds(self, t: int) -> float:
+        """How many gradients each node has computed by then, on average."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class InStep:
+    """A method that waits."""
+
+    waiting: Waiting
+
+    def time(self, t: int) -> float:
+        """When the last node has done it."""
+        return self.waiting.time(t)
+
+    def rounds(self, t: int) -> float:
+        """As many as steps, if a step takes one."""
+        return float(t * self.waiting.gradients)
+
+
+@dataclass(frozen=True, eq=False)
+class Unwaiting:
+    """A method that waits for nobody."""
+
+    calendar: Calendar | Meetings | WaitingMeetings
+    sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a round
+
+    def time(self, t: int) -> float:
+        """When the last wake of the round was."""
+        return self.calendar.time(t)
+
+    def rounds(self, t: int) -> float:
+        """A round is n gradients."""
+        return float(t)
+
+
+def timing(method: Method[Any], net: Network, clock: Clock, sizes: Sizes) -> Timing:
+    """Put a method on a clock."""
+    clock.check(net.n)
+    if isinstance(method, Algorithm):
+        return in_step(method, net, clock, sizes)
+    if isinstance(method, Asynchronous):
+        return alone(method, net, clock, sizes)
+    assert isinstance(method, Pairwise)
+    return in_pairs(method, net, clock, sizes)
+
+
+def in_step(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> InStep:
+    """Put a synchronous method on a clock."""
+    return InStep(Waiting(clock, net.n, _trips(method, net, clock, sizes), method.samples))
+
+
+def _trips(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> list[Trip]:
+    """Put exchanges that wait for the same into one message."""
+    groups: dict[tuple[Any, ...], list[Exchange]] = {}
+    place: dict[int, int] = {}  # from an exchange to its trip
+    for k, one in enumerate(exchanges(method)):
+        after = tuple(sorted({place[j] for j in one.after}))
+        key = one.after_gradient, after, one.verb == "mean"
+        groups.setdefault(key, []).append(one)
+        place[k] = list(groups).index(key)
+    return [Trip(_links(group, net, clock, sizes), *key) for key, group in groups.items()]
+
+
+def _links(group: list[Exchange], net: Network, clock: Clock, sizes: Sizes) -> Links:
+    size = {
+        verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)
+        for verb in ("pull", "push", "mean")
+    }
+    if not size["mean"]:
+        return Links.of(net, clock, size["pull"], size["push"])
+    return Links.of(net, clock, size["mean"], 0.0)  # for the delay; a server stands in between
+
+
+def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:
+    """Put an asynchronous method on a clock."""
+    refuse_loss(method, clock)
+    pull, push = parcel_sizes(method)
+    by_pull, by_push = (part[0] * sizes.vector + part[1] * sizes.scalar for part in (pull, push))
+    calendar = Calendar(clock, Links.of(net, clock, by_pull, by_push))
+    degrees = [
+        np.bincount(graph.edges[:, 0], minlength=net.n)
+        for graph in (net.pull_graph, net.push_graph)
+    ]
+    vectors = pull[0] * degrees[0] + push[0] * degrees[1]
+    total = by_pull * degrees[0] + by_push * degrees[1]
+
+    def sent(t: int) -> tuple[int, int]:
+        gives = calendar.gradients(t)
+        return int(gives @ vectors), int(gives @ total)
+
+    return Unwaiting(calendar, sent)
+
+
+def in_pairs(method: Pairwise[Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:
+    """Put a method of meetings on a clock: a meeting is a vector each way."""
+    links = Links.of(net, clock, sizes.vector, 0.0)
+    found = WaitingMeetings(clock, links, method.every) if method.waits else Meetings(clock, links)
+
+    def sent(t: int) -> tuple[int, int]:
+        both = 2 * found.meetings(t)
+        return both, int(both * sizes.vector)
+
+    return Unwaiting(found, sent)
+
+
+def kept_vectors(method: Method[Any]) -> int:
+    """Count the vectors of a node: its state, and some parcels of it on their way."""
+    x = torch.zeros(1, 1, 2)
+    state = method.init(x)
+    parcel = method.parcel(state) if isinstance(method, Asynchronous) else ()
+    return int(sum(v.shape[-1] > 1 for v in state) + 3 * sum(v.shape[-1] > 1 for v in parcel))
+
+
+def parcel_sizes(method: Asynchronous[Any, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Count vectors and single numbers that go over a link of R, and over one of C."""
+    x = torch.zeros(1, 1, 2)
+    parcel = method.parcel(method.init(x))._asdict()
+    shares = (*method.sums, *method.adds)
+    pulls = {k for k in parcel if k not in shares and Needs.PULL in method.needs}
+    counts = []
+    for names in (pulls, parcel.keys() - pulls):
+        wide = sum(parcel[name].shape[-1] > 1 for name in names)
+        counts.append((wide, len(names) - wide))
+    return counts[0], counts[1]
+
+
+def refuse_loss(method: Method[Any], clock: Clock) -> None:
+    """Refuse a clock that loses messages where each of them counts.
+
+    Raises:
+        ParameterError: that says so.
+    """
+    if isinstance(method, Asynchronous) and method.loses and clock.loss:
+        what = f"{type(method).__name__} loses for good what is in a lost message, and the clock "
+        what += f"loses {clock.loss:g} of them"
+        raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))

@@ -1,0 +1,63 @@
+"""Tables of answers: each method's best step, and how far the others are behind."""
+
+from collections.abc import Sequence
+
+from digrad.answers import Best, Gap, Standing, Verdict
+from digrad.base.text import number
+from digrad.show.tables import Row, Spread
+
+
+def verdict_rows(verdict: Verdict) -> list[Row]:
+    """Return a row per contender: its best step, what it came to, how far behind it is."""
+    return [_row(standing, verdict) for standing in verdict.rows]
+
+
+def _row(standing: Standing, verdict: Verdict) -> Row:
+    best = standing.best
+    head = {"run": best.run, "network": best.network, "algorithm": best.algorithm}
+    spread = Spread(best.value, best.std if best.seeds - best.failed > 1 else None)
+    what = f"steps to {verdict.by.metric}" if verdict.by.target is not None else verdict.by.metric
+    return {
+        **head,
+        "step_size": None if best.lr != best.lr else best.lr,
+        "seeds": best.seeds,
+        "diverged": best.failed,
+        what: None if best.value != best.value else spread,
+        "behind": behind(standing.behind),
+        "verdict": standing.place,
+        "note": note(best, missed=verdict.by.target is not None),
+    }
+
+
+def behind(gap: Gap | None) -> str:
+    """Write how far somebody is behind, with its interval: in percent, times or as a difference.
+
+    >>> behind(Gap(True, 1.25, 1.1, 1.4, True, 5, None))
+    '+25 % [10, 40]'
+    """
+    if gap is None:
+        return ""
+    percent = gap.relative and gap.value < 2
+    mark, unit = ("+" if percent and gap.value >= 1 else "", " %" * percent)
+    times = "x " if gap.relative and not percent else ""
+    value, low, high = (100 * (x - 1) if percent else x for x in gap[1:4])
+    ends = f" [{number(low, 2 if percent else 3)}, {number(high, 2 if percent else 3)}]"
+    return f"{mark}{times}{number(value, 2 if percent else 3)}{unit}{ends * (gap.seeds > 1)}"
+
+
+def note(best: Best, *, missed: bool = False) -> str:
+    """Say what to know of a best step: ties, an edge of the grid, trials that diverged."""
+    parts = [best.advice] if best.edge else []
+    if best.tied:
+        parts.append(f"as good: {', '.join(f'{size:g}' for size in best.tied)}")
+    if best.diverged:
+        what = "missed the target" if missed else "diverged"
+        parts.append(f"{best.diverged} of {best.trials} trials {what}")
+    return "; ".join(parts)
+
+
+def closing(verdict: Verdict) -> Sequence[str]:
+    """Return the sentences below a table: who won; nothing where nobody had a rival."""
+    if all(len(rows) < 2 for rows in verdict.groups.values()):
+        return []
+    return [verdict.headline]

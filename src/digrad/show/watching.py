@@ -1,0 +1,118 @@
+"""A run under way, as it is now: how far, and the curves so far."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from digrad.base.errors import DigradError
+from digrad.base.text import duration, number
+from digrad.runs.columns import GROWING
+from digrad.runs.progress import Told
+from digrad.runs.results import Curve, Key, Results
+from digrad.runs.states import RunState, state_of
+from digrad.show.braille import COLOURS, draw
+
+MOST_PANELS = 4  # networks that a terminal has room for
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What is seen of a run at one moment."""
+
+    run: RunState
+    told: Told | None
+    results: Results | None  # none before the first checkpoint
+
+    @classmethod
+    def of(cls, folder: str | Path) -> "Sight":
+        """Look at a run folder; nothing of the user's own is loaded.
+
+        Raises:
+            ParameterError: if there is no run in it.
+        """
+        run = state_of(folder)
+        told = Told.read(run.path) if run.state == "running" else None
+        try:
+            results = Results.read(run.path)
+        except DigradError:  # nothing yet, or damaged, which the state says
+            results = None
+        return cls(run, told, results)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is more to come."""
+        return self.run.state == "running"
+
+    @property
+    def line(self) -> str:
+        """How far it is, in a line."""
+        run = self.run
+        if run.experiment is None:
+            return f"{run.path}: {run.state}: {run.why}"
+        done = f"{100 * run.done // run.total} % of {run.total:,} trial-steps"
+        left = self.told.left if self.told else None
+        ahead = f", about {duration(left)} left" if left is not None else ""
+        doing = f"; {self.told.job}" if self.told else ""
+        return f"{run.experiment.name}: {run.state}, {done}{ahead}{doing}"
+
+    def leaders(self, metric: str) -> dict[str, list[Curve]]:
+        """Return each method's best curve so far, by network."""
+        found: dict[tuple[str, str], list[Curve]] = {}
+        for key, curve in self.results.curves(metric).items() if self.results else ():
+            found.setdefault((key.network, key.algorithm), []).append(curve)
+        panels: dict[str, list[Curve]] = {}
+        for (network, _), curves in found.items():
+            panels.setdefault(network, []).append(min(curves, key=lambda c: _rank(c, metric)))
+        return panels
+
+
+def _rank(curve: Curve, metric: str) -> tuple[int, float]:
+    """Return how good a curve is at its last record, the best first."""
+    last = curve.values[:, -1]
+    last = last[np.isfinite(last)]
+    sign = -1 if metric in GROWING else 1
+    return curve.diverged, sign * float(last.mean()) if len(last) else np.inf
+
+
+def as_text(sight: Sight, metric: str = "", wide: int = 80) -> RenderableType:
+    """Lay out what is seen for a terminal: a line, a bar, the curves of each network."""
+    parts: list[RenderableType] = [Text(sight.line, style="bold"), _bar(sight, wide)]
+    if sight.results is None or not sight.results.metrics:
+        return Group(*parts, Text("nothing recorded yet"))
+    metric = metric or sight.results.metrics[0]
+    panels = sight.leaders(metric)
+    log = metric not in GROWING
+    for network, curves in list(panels.items())[:MOST_PANELS]:
+        parts += [Text(f"\n{metric.replace('_', ' ')} on {network}", style="bold")]
+        lines = [(curve.steps.astype(np.float64), curve.mean) for curve in curves]
+        parts += [draw(lines, log=log, wide=wide - 4, high=8), _legend(curves)]
+    if len(panels) > MOST_PANELS:
+        parts.append(Text(f"\nand {len(panels) - MOST_PANELS} more networks: see --page"))
+    return Group(*parts)
+
+
+def _bar(sight: Sight, wide: int) -> Text:
+    """Return how much is done, as a bar: it is there where there are no colours, too."""
+    room = max(10, wide - 4)
+    full = int(room * min(1.0, sight.run.done / sight.run.total)) if sight.run.total else 0
+    return Text("━" * full, style="cyan").append("╌" * (room - full), style="dim")
+
+
+def _legend(curves: list[Curve]) -> Table:
+    out = Table.grid(padding=(0, 2))
+    for k, curve in enumerate(curves):
+        mark = Text("━━", style=COLOURS[k % len(COLOURS)])
+        last = curve.values[:, -1]
+        mean = float(np.nanmean(last)) if np.isfinite(last).any() else np.nan
+        at = f"step {int(curve.steps[-1]):,}"
+        fell = f"{curve.diverged} diverged" if curve.diverged else ""
+        out.add_row(mark, *map(Text, (_name(curve.key), number(mean, 4), at, fell)))
+    return out
+
+
+def _name(key: Key) -> str:
+    return f"{key.algorithm}, γ = {key.step_size:g}"

@@ -1,0 +1,156 @@
+"""Does it pay to wait for nobody? Methods in time, each at its own best step.
+
+S-PP, SGP, R-FAST, RASGP and AD-PSGD on logistic regression and on MNIST sorted by label, over
+three networks, on two clocks: one node five times slower, and gradients whose times have a heavy
+tail. AD-PSGD averages pairs and so runs on the two-way networks only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from digrad.runs.columns import TIMED, VALUES
+from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.runs.results import Key, Results, Trial
+
+CLOCKS: dict[str, dict[str, Any]] = {
+    "straggler": {"straggler": 5.0},
+    "heavy tail": {"distribution": "heavy-tailed", "tail": 1.2, "spread": 0.5},
+    "straggler, 20 % lost": {"straggler": 5.0, "loss": 0.2},
+}
+TWO_WAY = (
+    NetworkSpec("undirected-ring", name="ring"),
+    NetworkSpec("torus", name="torus"),
+)
+ONE_WAY = (NetworkSpec("multi-sub-ring", name="multi-sub-ring, one-way"),)
+WAITING = (AlgorithmSpec("push-pull", name="S-PP"), AlgorithmSpec("sgp", name="SGP"))
+UNWAITING = (AlgorithmSpec("r-fast", name="R-FAST"), AlgorithmSpec("rasgp", name="RASGP"))
+PAIRS = (AlgorithmSpec("ad-psgd", name="AD-PSGD"),)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One experiment of the study."""
+
+    clock: str
+    experiment: Experiment
+
+
+def parts(quick: bool = False, data_dir: str = "", problem: str = "logistic") -> list[Part]:
+    """Return the experiments: what waits and what does not take other numbers of steps.
+
+    A step of a method that waits takes as long as the slowest needs, about five rounds of the
+    others with the straggler, so those get as many more rounds: the times are alike.
+    """
+    kind, steps, sizes = _setting(quick, data_dir, problem)
+    found = []
+    for name, clock in CLOCKS.items():
+        for networks, pairs in ((TWO_WAY, PAIRS), (ONE_WAY, ())):
+            for methods, longer in ((WAITING, 1), ((*UNWAITING, *pairs), 4)):
+                label = f"{problem} {name} {networks[0].label} {'waiting' * (longer == 1)}"
+                found.append(
+                    Part(
+                        name,
+                        Experiment(
+                            name="-".join(label.replace(",", "").replace("%", "").split()),
+                            networks=tuple(replace(net, n=16) for net in networks),
+                            algorithms=_with_sizes(methods, sizes),
+                            problem=kind,
+                            steps=steps * longer,
+                            step_sizes=(),
+                            seeds=(0,) if quick else (0, 1, 2),
+                            metrics_every=max(1, steps * longer // 60),
+                            clock=clock,
+                        ),
+                    )
+                )
+    return found
+
+
+def _setting(
+    quick: bool, data_dir: str, problem: str
+) -> tuple[KindSpec, int, Mapping[str, tuple[float, ...]]]:
+    """Return the problem, the steps of what waits, and the step sizes that are tried."""
+    if problem == "mnist":
+        data = {"data": "mnist", "model": "mlp", "split": "by-label", "batch": 8}
+        data |= {"data_dir": data_dir, **({"samples": 3000} if quick else {})}
+        rates = (0.01, 0.1) if quick else (0.003, 0.01, 0.03, 0.1)
+        return KindSpec("images", data), 60 if quick else 600, _sizes(rates)
+    size = {"dim": 20 if quick else 100, "samples": 100, "batch": 1}
+    rates = (0.03, 0.3) if quick else (0.01, 0.03, 0.1, 0.3)
+    return KindSpec("logistic", size), 80 if quick else 800, _sizes(rates)
+
+
+def _sizes(rates: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+    """R-FAST steps with the share that it keeps, so its steps are larger by about the degree."""
+    return {"": rates, "R-FAST": tuple(round(3 * rate, 6) for rate in rates)}
+
+
+def _with_sizes(
+    methods: Sequence[AlgorithmSpec], sizes: Mapping[str, tuple[float, ...]]
+) -> tuple[AlgorithmSpec, ...]:
+    return tuple(replace(m, step_sizes=sizes.get(m.label, sizes[""])) for m in methods)
+
+
+def together(clock: str, folders: Sequence[Path]) -> Results:
+    """Put the runs of one clock into one, each method with its best step alone.
+
+    That is the step whose mean loss is least at the last time that all methods have come to.
+    """
+    read = [best(Results.read(folder)) for folder in folders]
+    trials: list[Trial] = []
+    rows, steps, columns = [], [], []
+    for results in read:
+        rows.append(results.trial + len(trials))
+        steps.append(results.step)
+        columns.append([results.columns[name] for name in (*VALUES, *TIMED)])
+        trials += [t._replace(key=t.key._replace(run=clock)) for t in results.trials]
+    joined = [np.concatenate(part) for part in zip(*columns, strict=True)]
+    named = dict(zip((*VALUES, *TIMED), joined, strict=True))
+    return Results(tuple(trials), np.concatenate(rows), np.concatenate(steps), named)
+
+
+def best(results: Results) -> Results:
+    """Keep the step of each method on each network that has the least mean loss at the end."""
+    curves, kept = results.curves("loss"), dict[tuple[str, str], tuple[float, Key]]()
+    for key, curve in curves.items():
+        last = float(curve.mean[-1]) if not curve.diverged else np.inf
+        place = key.network, key.algorithm
+        if place not in kept or (last, key) < kept[place]:
+            kept[place] = last, key
+    wanted = {key for _, key in kept.values()}
+    keep = np.array([trial.key in wanted for trial in results.trials])
+    rows, place_of = keep[results.trial], np.cumsum(keep) - 1
+    columns = {name: column[rows] for name, column in results.columns.items()}
+    trials = tuple(trial for trial, fine in zip(results.trials, keep, strict=True) if fine)
+    return Results(trials, place_of[results.trial[rows]], results.step[rows], columns)
+
+
+def times_to(results: Results, target: float) -> list[dict[str, Any]]:
+    """Return a row for each method on each network: its step, and when it reaches the target."""
+    times, rows = results.curves("time"), []
+    for key, curve in results.curves("loss").items():
+        there = np.flatnonzero(curve.mean <= target)
+        when = float(times[key].values[0, there[0]]) if len(there) else None
+        rows.append(
+            {
+                "clock": key.run,
+                "network": key.network,
+                "algorithm": key.algorithm,
+                "step": key.step_size,
+                "time": when,
+                "loss": float(curve.mean[-1]),
+            }
+        )
+    return rows
+
+
+def common_target(results: Results) -> float:
+    """Return the loss at which 95 % of the way is done that the best method goes."""
+    curves = results.curves("loss").values()
+    start = max(float(curve.mean[0]) for curve in curves)
+    end = min(float(curve.mean[-1]) for curve in curves if np.isfinite(curve.mean[-1]))
+    return end + 0.05 * (start - end)

@@ -1,0 +1,87 @@
+"""When steps end that wait: in closed form, and against a plain recursion."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from digrad.algorithms import ALGORITHMS, SGP, ABCta, Algorithm, OriginalPushPull, PushPull
+from digrad.clocks import Clock
+from digrad.networks import build
+from digrad.runs.timing import Sizes, in_step
+
+NET = build("exponential", 6)
+SIZES = Sizes(8.0, 4.0)
+
+
+def time(method: Algorithm[Any], clock: Clock, steps: int = 10) -> float:
+    return in_step(method, NET, clock, SIZES).time(steps)
+
+
+@pytest.mark.parametrize("waiting", ["barrier", "neighbours"])
+@pytest.mark.parametrize(
+    ("method", "each"),
+    [
+        (PushPull(), 1 + 2 * 0.3),  # a push, then a pull
+        (PushPull(y_form="cta"), 1 + 0.3),  # the push leaves with the step, the pull comes after
+        (OriginalPushPull(), 1 + 0.3),
+        (SGP(), 1 + 0.3),  # the weights leave early
+        (ABCta(), 1.0),  # both overlap with the gradient
+        (ALGORITHMS["centralized"](), 1 + 2 * 0.3),  # there and back
+        (ALGORITHMS["local-sgp"](), 4 + 0.3),  # four gradients, one exchange
+    ],
+)
+def test_steps_of_constant_times(method: Algorithm[Any], each: float, waiting: str) -> None:
+    clock = Clock(distribution="constant", latency=0.3, waiting=waiting)
+    assert time(method, clock) == pytest.approx(10 * each, rel=1e-12)
+
+
+def test_bandwidth_counts_what_is_sent() -> None:
+    clock = Clock(distribution="constant", latency=0.0, bandwidth=16.0)
+    assert time(PushPull(), clock, 1) == pytest.approx(1 + 2 * 8 / 16)
+    assert time(SGP(), clock, 1) == pytest.approx(1 + 8 / 16)
+
+
+def test_one_exchange_with_neighbours_is_the_plain_recursion() -> None:
+    clock = Clock(jitter=0.4, straggler=3.0)
+    timing = in_step(PushPull(y_form="cta"), NET, clock, SIZES)
+    assert [len(trip.links.edges) for trip in timing.waiting.trips] == [18, 18]
+    sgp = in_step(SGP(), NET, clock, SIZES)
+    (x, weights) = sgp.waiting.trips
+    assert x.after_gradient
+    assert not weights.after_gradient
+    T = np.zeros(6)
+    for k in range(20):
+        ready = T + clock.computing(np.arange(6), np.full(6, k))
+        end = ready.copy()
+        for e, start in enumerate((ready, T)):  # numerators after the gradient, weights before
+            for j, i in x.links.edges.tolist():
+                link = np.array([j]), np.array([i]), np.array([2 * k + e])
+                end[i] = max(end[i], start[j] + clock.latency + clock.jitters(*link)[0])
+        T = end
+    assert sgp.time(20) == pytest.approx(T.max(), rel=1e-12)
+
+
+def test_waiting_for_all_takes_longer_than_for_neighbours() -> None:
+    near, all_ = (
+        time(PushPull(), Clock(waiting=waiting, seed=2), 100)
+        for waiting in ("neighbours", "barrier")
+    )
+    assert near < all_
+
+
+def test_lost_messages_are_sent_again_after_a_timeout() -> None:
+    calm = time(SGP(), Clock(distribution="constant"), 50)
+    lossy = time(SGP(), Clock(distribution="constant", loss=0.3, timeout=2.0), 50)
+    assert lossy > calm + 2.0 * 20
+    again = Clock(distribution="constant", loss=1.0, losses_in_a_row=2, timeout=2.0)
+    assert time(SGP(), again, 50) == pytest.approx(50 * (1 + 0.5 + 2 * 2.0))
+
+
+def test_the_same_however_it_is_asked() -> None:
+    one, other = (in_step(PushPull(), NET, Clock(jitter=1.0), SIZES) for _ in range(2))
+    assert [one.time(t) for t in (0, 3, 70, 71)] == [other.time(t) for t in (0, 3, 70, 71)][:4]
+    assert other.time(71) == one.time(71)
+    fresh = in_step(PushPull(), NET, Clock(jitter=1.0), SIZES)
+    assert fresh.time(71) == one.time(71)
+    assert fresh.time(3) == one.time(3)

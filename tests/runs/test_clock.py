@@ -1,0 +1,206 @@
+"""Runs with a clock: their columns, their refusals, and going on to the same bits."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import digrad as dg
+from digrad.algorithms import ALGORITHMS, UNWAITING, as_algorithm
+from digrad.base.errors import DigradError
+from digrad.runs.execute import run
+from digrad.runs.experiment import Experiment, parse_experiment
+from digrad.runs.folder import RunFolder
+from digrad.runs.results import Results
+from digrad.runs.timeline import timelines
+
+NET = dg.network("undirected-ring", n=5)
+QUADRATIC: dict[str, Any] = {"dim": 3, "sigma": 0.3, "dtype": "float64", "progress": False}
+TABLE: dict[str, Any] = {
+    "steps": 12,
+    "step_sizes": [0.05, 0.01],
+    "seeds": [0, 3],
+    "metrics_every": 5,
+    "problem": {"kind": "quadratic", "dim": 3},
+    "networks": [{"topology": "undirected-ring", "n": 5}],
+    "algorithms": [{"algorithm": "push-pull"}, {"algorithm": "r-fast"}],
+}
+
+
+def experiment(**changes: Any) -> Experiment:
+    return parse_experiment(TABLE | changes)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_without_a_clock_nothing_is_written_of_time(tmp_path: Path) -> None:
+    run(experiment(algorithms=[{"algorithm": "push-pull"}]), tmp_path / "run")
+    assert not {"time", "rounds"} & rows(tmp_path / "run")[0].keys()
+    assert "clock" not in (tmp_path / "run" / "experiment.toml").read_text("utf-8")
+
+
+def test_every_method_has_time_rounds_messages_and_bytes(tmp_path: Path) -> None:
+    names = [{"algorithm": name} for name in (*UNWAITING, "push-pull", "local-sgp", "centralized")]
+    run(experiment(algorithms=names, clock={"straggler": 5.0}), tmp_path / "run")
+    found = rows(tmp_path / "run")
+    last = {row["algorithm"]: row for row in found if row["step"] == "12"}
+    assert {*last} == {name["algorithm"] for name in names}
+    assert all(float(row["time"]) > 12 for row in last.values())
+    assert {name: float(row["rounds"]) for name, row in last.items()} == {
+        name: 48.0 if name == "local-sgp" else 12.0 for name in last
+    }
+    assert all(float(row["bytes"]) > 0 for name, row in last.items() if name != "centralized")
+    assert all(float(row["time"]) == 0 for row in found if row["step"] == "0")
+    # One node five times slower holds back those who wait.
+    assert float(last["push-pull"]["time"]) > 3 * float(last["r-fast"]["time"])
+    curves = Results.read(tmp_path / "run").curves("time")
+    assert len(curves) == len(names) * 2
+
+
+def test_an_asynchronous_method_has_the_default_clock(tmp_path: Path) -> None:
+    run(experiment(), tmp_path / "run")
+    assert 'distribution = "shifted-exponential"' in (tmp_path / "run/experiment.toml").read_text(
+        "utf-8"
+    )
+    assert all(row["time"] for row in rows(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", UNWAITING)
+def test_a_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    asked = experiment(algorithms=[{"algorithm": name}], clock={"jitter": 0.4})
+    run(asked, tmp_path / "whole")
+
+    def stop(_: Any, t: int) -> None:
+        if t >= 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, tmp_path / "parts", progress=stop, workers=1)
+    assert RunFolder(tmp_path / "parts").jobs()[0].t == 5
+    run(asked, tmp_path / "parts", resume=True)
+    both = [(tmp_path / part / "metrics.csv").read_bytes() for part in ("whole", "parts")]
+    assert both[0] == both[1]
+    answers = [RunFolder(tmp_path / part).jobs()[0].answers for part in ("whole", "parts")]
+    assert np.array_equal(answers[0], answers[1])
+
+
+def test_samples_are_a_nodes_own_first_second_and_third() -> None:
+    """With two trials of other seeds and step sizes, each is what it is alone."""
+    options = {"steps": 30, "clock": dg.clock(straggler=7.0), **QUADRATIC}
+    both = dg.simulate("quadratic", NET, "r-fast", lr=[0.05, 0.02], seeds=[0, 4], **options)
+    alone = dg.simulate("quadratic", NET, "r-fast", lr=0.02, seeds=[4], **options)
+    found = both.answer(lr=0.02, seed=4), alone.answer()
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", UNWAITING)
+def test_divergence_is_found_and_marked(name: str) -> None:
+    run = dg.simulate("quadratic", NET, name, lr=1e9, steps=60, every=20, progress=False, dim=2)
+    (trial,) = run.results.trials
+    assert trial.diverged_at is not None
+    assert 0 < trial.diverged_at < 60
+
+
+def test_modules_run_too() -> None:
+    data = [(torch.randn(20, 3, generator=g), torch.randint(0, 2, (20,), generator=g)) for g in
+            (torch.Generator().manual_seed(k) for k in range(5))]  # fmt: skip
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.ReLU(), nn.Linear(4, 2))
+    run = dg.simulate(
+        model, NET, ["r-fast", "ad-psgd"], lr=0.1, steps=15, data=data, progress=False
+    )
+    for curve in run.results.curves("loss").values():
+        assert np.isfinite(curve.values).all()
+        assert curve.values[0, -1] != curve.values[0, 0]
+
+
+def test_a_thousand_nodes() -> None:
+    net = dg.network("exponential", n=1000)
+    run = dg.simulate("quadratic", net, "r-fast", lr=0.01, steps=3, dim=2, progress=False)
+    assert run.results.curves("gap")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"clock": {"straglers": [1]}}, r"key in clock 'straglers'\n  hint: did you mean"),
+        ({"clock": {"loss": 2.0}}, "clock: loss must be a finite number"),
+        ({"clock": {"stragglers": [9], "straggler": 2.0}}, "node 9 cannot be a straggler"),
+        ({"clock": {"trace": "none.csv"}}, "clock: the trace none.csv cannot be read"),
+        ({"clock": {"latency": "fast"}}, "clock.latency must be a number"),
+        (
+            {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "appg"}]},
+            r"appg on undirected-ring: APPG loses for good .* 0.1 of them\n  hint: use r-fast",
+        ),
+        (
+            {
+                "networks": [{"topology": "directed-ring", "n": 5}],
+                "algorithms": [{"algorithm": "ad-psgd"}],
+            },
+            "ADPSGD averages pairs, and the link 0 -> 1 has no way back",
+        ),
+        ({"algorithms": [{"algorithm": "r-fast", "estimator": {"kind": "saga"}}]}, "estimator"),
+        ({"algorithms": [{"algorithm": "rasgp", "params": {"slot": 0}}]}, "slot must be"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_first_step(
+    changes: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DigradError, match=text):
+        run(experiment(**changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_simulate_refuses_what_is_no_clock() -> None:
+    with pytest.raises(DigradError, match="clock cannot be 3"):
+        dg.simulate("quadratic", NET, steps=1, clock=3)
+    with pytest.raises(DigradError, match="key in clock 'speed'"):
+        dg.simulate("quadratic", NET, steps=1, clock={"speed": 3})
+
+
+@pytest.mark.parametrize("name", UNWAITING)
+def test_what_has_no_steps_is_no_algorithm_of_the_optimizer(name: str) -> None:
+    assert name not in ALGORITHMS
+    with pytest.raises(DigradError, match="waits for nobody"):
+        as_algorithm(name)
+
+
+def test_a_timeline_shows_who_waits(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    names = [{"algorithm": name} for name in ("push-pull", "r-fast", "swarm-sgd")]
+    slow = {"straggler": 5.0, "distribution": "constant"}
+    run(experiment(algorithms=names, clock=slow), tmp_path / "run")
+    found = {one.algorithm: one for one in timelines(tmp_path / "run", until=20.0)}
+    fast = found["push-pull"].lanes[2]
+    assert fast.computing[0] == (0.0, 1.0)
+    # The push of node 0 comes to node 1 at 5.5, whose pull comes to node 2 at 6.
+    assert fast.waiting[0] == (1.0, pytest.approx(6.0))
+    assert sum(end - start for start, end in found["push-pull"].lanes[0].waiting) < 5
+    assert not any(lane.waiting for lane in found["r-fast"].lanes)
+    assert any(lane.waiting for lane in found["swarm-sgd"].lanes)
+    assert command("plot", tmp_path / "run", "--timeline", "--title", "five times")[0] == 0
+    assert (tmp_path / "run/timeline.png").stat().st_size > 5_000
+    status, out, _ = command("table", tmp_path / "run", "--target", 100, "--metric", "loss")
+    assert status == 0
+    assert "time (mean)" in out
+    assert command("plot", tmp_path / "run", "--x", "time", "--metric", "loss")[0] == 0
+
+
+def test_a_run_without_a_clock_has_no_timeline(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    run(experiment(algorithms=[{"algorithm": "push-pull"}]), tmp_path / "run")
+    status, _, said = command("plot", tmp_path / "run", "--timeline")
+    assert status == 2
+    assert "has no clock" in said
+    status, _, said = command("plot", tmp_path / "run", "--x", "time")
+    assert status == 2
+    assert "time" in said

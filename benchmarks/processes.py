@@ -9,6 +9,7 @@ directed exponential graph:
 - wire: the same without shared memory, every message through gloo;
 - cta: its form CY + G⁺ - G, whose push leaves before backward, with overlap and without;
 - gossip: SGP, one message over every link, in the same code;
+- peer: S-PP on the one-peer exponential graph, whose only link changes from step to step;
 - messages: the two exchanges of S-PP alone, in buckets of the same size;
 - sums: what is left of the recursion without messages, X - γY and Y + G⁺ - G, as three passes
   over whole vectors;
@@ -38,7 +39,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from digrad.algorithms import SGP, PushPull
-from digrad.networks import build
+from digrad.networks import build_any
 from digrad.optim import Decentralized
 
 TENSORS = 24  # that the parameters consist of, as a model's do
@@ -47,6 +48,7 @@ RATIOS = {
     "S-PP/DDP": ("S-PP", "DDP"),
     "wire/S-PP": ("wire", "S-PP"),
     "gossip/S-PP": ("gossip", "S-PP"),
+    "peer/S-PP": ("peer", "S-PP"),
 }
 PARTS = ("messages", "sums", "model")  # of a step of S-PP
 
@@ -96,7 +98,7 @@ def summing(megabytes: float) -> Callable[[], None]:
 
 
 def ours(megabytes: float, name: str, algorithm: Any, **options: Any) -> tuple[nn.Module, Any]:
-    model, net = Idle(megabytes), build(name, dist.get_world_size())
+    model, net = Idle(megabytes), build_any(name, dist.get_world_size())
     return model, Decentralized(model.parameters(), algorithm, net, lr=0.01, **options)
 
 
@@ -113,6 +115,7 @@ CASES: dict[str, Callable[[float, str], Callable[[], None]]] = {
     "cta": lambda size, name: training(*ours(size, name, CTA, overlap=False)),
     "cta, overlap": lambda size, name: training(*ours(size, name, CTA, overlap=True)),
     "gossip": lambda size, name: training(*ours(size, name, SGP())),
+    "peer": lambda size, _: training(*ours(size, "one-peer-exponential", PushPull())),
     "messages": lambda size, name: exchanging(ours(size, name, PushPull())[1]),
     "sums": lambda size, _: summing(size),
     "model": lambda size, _: training(Idle(size), None),

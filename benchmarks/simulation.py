@@ -6,13 +6,25 @@ The work is the paper's: n = 20, p = 400, J = 400, nonconvex logistic regression
 
 import sys
 import time
+from itertools import product
+from statistics import median
 
 import numpy as np
 import torch
 
 from digrad.algorithms import PushPull
+from digrad.engines.changing import simulator
 from digrad.engines.simulator import Simulator
-from digrad.networks import Digraph, Network, erdos_renyi, random_regular, weigh
+from digrad.networks import (
+    Digraph,
+    Network,
+    build_any,
+    directed_ring,
+    erdos_renyi,
+    one_peer_exponential,
+    random_regular,
+    weigh,
+)
 from digrad.problems import Logistic, Quadratic
 from digrad.runs.recursion import EAGER, Pace, Recursion, Trials
 
@@ -86,6 +98,38 @@ def sparse_cost(nodes: int, degree: int, dim: int = 1000) -> float:
     return (time.perf_counter() - begin) * 100
 
 
+def changing_cost(seconds: float, *, compiled: bool, device: str = "cpu") -> dict[str, float]:
+    """Time of a step on networks of degree 1 that change, beside the ring, which does not.
+
+    They take turns, so that what else the machine does meets all of them; the ratio of medians.
+    """
+    nets = {
+        "fixed": weigh(directed_ring(NODES)),
+        "one peer": one_peer_exponential(NODES),
+        "keep": build_any("directed-ring", NODES, keep=0.9),
+        "returned": build_any("directed-ring", NODES, loss={"share": 0.1, "kind": "returned"}),
+    }
+    problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=1, device=device)
+    several: Pace = Pace("recorded" if device == "cuda" else "fused")
+    runs, pace = Trials(list(range(36)), [0.01] * 36), several if compiled else EAGER
+    works, moments = {}, {}
+    torch.compiler.reset()
+    for name, net in nets.items():
+        engine = simulator(net, device=device)
+        works[name] = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, pace)
+        moments[name] = works[name].advance(works[name].start(), 256)
+    times: dict[str, list[float]] = {name: [] for name in nets}
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 4 * seconds:
+        for name, work in works.items():
+            start = time.perf_counter()
+            moments[name] = work.advance(moments[name], moments[name].t + 256)
+            _wait(device)
+            times[name].append(time.perf_counter() - start)
+    fixed = median(times["fixed"])
+    return {name: median(each) / fixed for name, each in times.items()}
+
+
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     net = weigh(erdos_renyi(NODES, 0.5))
@@ -108,6 +152,12 @@ def main() -> None:
             rate = simulated(net, seconds, trials, full=False, compiled=compiled, device="cuda")
             how = "compiled" if compiled else "eager"
             print(f"minibatch 1      {trials} trials, {how}, CUDA: {rate:,.0f} trial-steps/s")
+    devices = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+    for device, compiled in product(devices, (False, True)):
+        found = changing_cost(seconds, compiled=compiled, device=device)
+        how = "compiled" if compiled else "eager"
+        shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items())
+        print(f"changing links, {device}, {how}, times a fixed network's step: {shown}")
     for nodes, degree in ((1000, 5), (1000, 10), (1000, 20), (2000, 10)):
         cost = sparse_cost(nodes, degree)
         print(f"n = {nodes}, {degree} links a node, p = 1000: {cost:.1f} ms a step")

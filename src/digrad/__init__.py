@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.designs import design
     from digrad.front.joining import join
-    from digrad.front.networks import analyze, compare, network
+    from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run
     from digrad.front.simulate import simulate
-    from digrad.networks import Digraph, Network
+    from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
     from digrad.problems import ModuleProblem, Problem
     from digrad.theory import Bracket, Setting
@@ -45,6 +45,7 @@ __all__ = [
     "Problem",
     "Run",
     "Setting",
+    "Timetable",
     "algorithms",
     "analyze",
     "clock",
@@ -60,6 +61,7 @@ __all__ = [
     "shard",
     "simulate",
     "theory",
+    "timetable",
 ]
 
 # Names are imported when first used, so that the command line starts at once.
@@ -77,6 +79,7 @@ _HOMES = {
     "Problem": "problems",
     "Run": "front.run",
     "Setting": "theory",
+    "Timetable": "networks",
     "analyze": "front.networks",
     "clock": "clocks",
     "compare": "front.networks",
@@ -88,6 +91,7 @@ _HOMES = {
     "save_checkpoint": "optim",
     "shard": "data.shards",
     "simulate": "front.simulate",
+    "timetable": "front.networks",
 }
 
 sleep_soon()  # here, as it must be before PyTorch is imported

@@ -11,13 +11,27 @@ from torch import Tensor
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
 from digrad.algorithms.contract import Early, changed
 from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, NetworkError
+from digrad.engines.changing import simulator
 from digrad.engines.processes import exchange
 from digrad.engines.processes.engine import Processes
+from digrad.engines.processes.handshake import DisagreementError
 from digrad.engines.simulator import Simulator
 from digrad.engines.transports.arena import make_arena, open_arena
 from digrad.engines.transports.torch_wire import TorchWire
-from digrad.networks import Digraph, Network, binary_tree, build, weigh
+from digrad.networks import (
+    Digraph,
+    Network,
+    Timetable,
+    binary_tree,
+    build,
+    one_peer_exponential,
+    random_one_peer,
+    weigh,
+)
+from digrad.networks.chances import Chances, Loss
+from digrad.networks.timetable import silent_links
 from digrad.problems import Quadratic
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Recursion, Trials
@@ -98,7 +112,7 @@ def every_algorithm(
             end, right = work.advance(middle, STEPS), whole.advance(whole.start(), STEPS)
             after = engine.sent_by_all()
             gauge = Gauge.make(algorithm, problem, net)
-            expected = gauge.bytes_per_step * (STEPS - 2) * len(TRIALS)
+            expected = gauge.bytes(1) * (STEPS - 2) * len(TRIALS)
             found[name] = [
                 max(map(float, differences(end.state, right.state, engine.rows))),
                 after.bytes - before.bytes - expected,
@@ -363,3 +377,72 @@ def wire_conforms(rank: int, world: int) -> None:
     other, cpu = 1 - rank, torch.device("cpu")
     talk(TorchWire(dist.group.WORLD, cpu, 20.0), rank, other)
     waits_in_vain(TorchWire(dist.group.WORLD, cpu, 0.3), other)
+
+
+def timetables(n: int) -> dict[str, Timetable]:
+    """Networks of n nodes that change in all the ways there are."""
+    net = lopsided(n)
+    ring = build("directed-ring", n)
+    return {
+        "one peer": one_peer_exponential(n),
+        "two slots": Timetable([net, ring]),
+        "every": Timetable([net, ring], every=3),
+        "keep": Timetable([net], chances=Chances(keep=0.6)),
+        "known": Timetable([net], chances=Chances(loss=Loss(0.5, "known"))),
+        "returned": Timetable([net, ring], chances=Chances(loss=Loss(0.5, "returned"))),
+        "silent": Timetable([net, ring], chances=Chances(keep=0.8, loss=Loss(0.5))),
+        "random peer": random_one_peer(n),
+    }
+
+
+def changing(rank: int, world: int, n: int, memory: str) -> dict[str, list[Any]]:
+    """S-PP on each timetable beside the simulator: difference, messages, those of all steps."""
+    near = memory == "memory" or (memory == "both" and rank != 1)
+    problem = Quadratic.generate(nodes=n, dim=5, dtype=torch.float64)
+    found: dict[str, list[Any]] = {}
+    for label, net in timetables(n).items():
+        algorithm = in_transit(PushPull("cta", "cta"), silent_links(net))
+        options = {"dtype": torch.float64, "timeout": 30, "shared_memory": near}
+        with Processes(net, **options) as engine:
+            ends = [
+                Recursion(algorithm, on, problem, TRIALS, lambda t: 1.0)
+                for on in (engine, simulator(net, dtype=torch.float64))
+            ]
+            made, right = (work.advance(work.start(), 9).state for work in ends)
+            # Nothing is pushed in the first step.
+            links = [_links(net.at(t).R) + (t > 0) * _links(net.at(t).C) for t in range(9)]
+            expected = [len(TRIALS) * count for count in links]
+            difference = max(map(float, differences(made, right, engine.rows)))
+            found[label] = [difference, engine.sent.messages, expected]
+    return found
+
+
+def _links(W: Any) -> int:
+    entries = W.tocoo()
+    return int((entries.row != entries.col).sum())
+
+
+def messages(rank: int, world: int, n: int) -> list[list[float]]:
+    """How many vectors each rank sends in a step, one after the other, on two networks."""
+    problem = Quadratic.generate(nodes=n, dim=5, dtype=torch.float64)
+    found = []
+    for net in (one_peer_exponential(n), build("exponential", n)):
+        with Processes(net, dtype=torch.float64, timeout=30) as engine:
+            work = Recursion(PushPull(), engine, problem, Trials([0], [0.1]), lambda t: 1.0)
+            moment, counts = work.advance(work.start(), 1), []
+            for t in range(2, 6):
+                before = engine.sent.wire_messages
+                moment = work.advance(moment, t)
+                counts.append(float(engine.sent.wire_messages - before))
+            found.append(counts)
+    return found
+
+
+def other_timetables(rank: int, world: int) -> str:
+    """What a rank says whose links fail in other steps."""
+    net = Timetable([build("complete", world)], chances=Chances(keep=0.5, seed=rank))
+    try:
+        Processes(net, timeout=20)
+    except DisagreementError as error:
+        return str(error)
+    return ""

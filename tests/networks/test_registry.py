@@ -17,7 +17,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.files import save
 from digrad.networks.network import Network
 from digrad.networks.random_topologies import equitopo, erdos_renyi
-from digrad.networks.registry import TOPOLOGIES, as_network, build, spanning_tree
+from digrad.networks.registry import TIMETABLES, TOPOLOGIES, as_network, build, spanning_tree
 from digrad.networks.topologies import directed_ring, multi_sub_ring
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import WEIGHTS, weigh
@@ -110,7 +110,9 @@ def test_unknown_names_are_told_the_nearest_one():
     assert refusal(UnknownNameError, "Directed_Rng", 4) == (
         "unknown topology or file 'Directed_Rng'\n  hint: did you mean 'directed-ring'?"
     )
-    assert refusal(UnknownNameError, "qqq", 4).endswith(f"hint: one of: {', '.join(TOPOLOGIES)}")
+    assert refusal(UnknownNameError, "qqq", 4).endswith(
+        f"hint: one of: {', '.join([*TOPOLOGIES, *TIMETABLES])}"
+    )
     assert refusal(UnknownNameError, "multi-sub-ring", 8, params={"subring_size": "3"}) == (
         "unknown parameter of multi-sub-ring 'subring_size'\n  hint: did you mean 'sub_ring_size'?"
     )

@@ -106,7 +106,7 @@ def test_bytes_are_those_of_the_theory(form: str) -> None:
     train(opt, made, 2 * each + 1)
     problem = Problem()
     gauge = Gauge.make(algorithm, problem, net)  # type: ignore[arg-type]
-    assert opt.engine.sent.bytes - before == 3 * gauge.bytes_per_step
+    assert opt.engine.sent.bytes - before == 3 * gauge.bytes(1)
 
 
 class Problem:

@@ -43,7 +43,7 @@ def test_the_same_run_as_in_one_process(world: int, n: int | None, device: str) 
         gauge = Gauge.make(algorithm, Problem(), net)  # type: ignore[arg-type]
         each = getattr(algorithm, "local_steps", 0) + 1  # steps at home send nothing
         exchanges = 8 // each - 6 // each  # in the last two steps
-        assert sum(rank[form]["bytes"] for rank in made) == exchanges * gauge.bytes_per_step, form
+        assert sum(rank[form]["bytes"] for rank in made) == exchanges * gauge.bytes(1), form
 
 
 def test_overlap_changes_no_bit() -> None:

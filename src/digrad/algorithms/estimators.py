@@ -161,7 +161,7 @@ def _check_drawn(samples: Samples) -> None:
 
 ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
 
-_SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
+SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
 
 
 class Estimated(Algorithm[Any]):
@@ -232,7 +232,7 @@ class With(Estimated):
         if self.method.samples > 1:
             what = f"{self.method!r} takes {self.method.samples} gradients a step, an estimator one"
             raise ParameterError(message(what, hint="use the method without the estimator"))
-        for name in _SAID:
+        for name in SAID:
             object.__setattr__(self, name, getattr(self.method, name))
 
     @property
@@ -244,7 +244,7 @@ class _Named(Estimated):
     """A method and an estimator under a name of their own."""
 
     def __init_subclass__(cls) -> None:
-        for name in _SAID:
+        for name in SAID:
             setattr(cls, name, getattr(cls.method, name))
 
 

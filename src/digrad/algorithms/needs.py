@@ -1,6 +1,6 @@
 """Whether a network has what an algorithm needs, asked before the first step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,19 @@ from digrad.algorithms.contract import Method, Needs
 from digrad.base.errors import NetworkError, message
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
-from digrad.networks.network import SUM_TOLERANCE, Network, listed
+from digrad.networks.network import Network, listed
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.theory.tree_rule import is_tree_pair
 
 TOLERANCE = 2 * SUM_TOLERANCE  # mending the rows of R can move a column sum as far again
 DENSE_N = 2000  # up to here all eigenvalues cost about a second
 
 
-def check(algorithm: Method[Any], network: Network) -> None:
+def check(algorithm: Method[Any], network: AnyNetwork) -> None:
     """Refuse a network on which an algorithm would go wrong.
+
+    Of a timetable, who can be reached is asked of a whole period, all else of every slot.
 
     >>> from digrad.algorithms import SGP
     >>> check(SGP(), Network([[1, 0], [0.5, 0.5]], [[1, 0.5], [0, 0.5]]))
@@ -34,9 +38,10 @@ largest strongly connected part of a graph
     """
     for need, complaint in _COMPLAINTS.items():
         if need in algorithm.needs:
-            text = complaint(_name(algorithm), network, algorithm.needs)
-            if text:
-                raise NetworkError(text)
+            for where, net in _asked(algorithm, network, need):
+                text = complaint(_name(algorithm), net, algorithm.needs)
+                if text:
+                    raise NetworkError(f"{where}{text}")
 
 
 def _name(algorithm: Method[Any]) -> str:
@@ -46,11 +51,33 @@ def _name(algorithm: Method[Any]) -> str:
     return _name(inside) if unnamed and inside is not None else type(algorithm).__name__
 
 
-def _trees(who: str, net: Network, needs: Needs) -> str:
-    if is_tree_pair(net):
+def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator[tuple[str, Any]]:
+    """Yield the networks and slots of which a need is asked, and where they are."""
+    if isinstance(network, Network):
+        yield "", network
+        return
+    if need is Needs.STRONGLY_CONNECTED:
+        yield "over a whole period, ", network.union
+        return
+    if network.is_random:
+        what = str(need.name).lower().replace("_", " ")
+        said = f"{_name(algorithm)} needs {what} weights in every step, and links that are"
+        hint = "use push-pull, which needs only a common root, or drop keep and loss"
+        raise NetworkError(message(f"{said} left to chance do not keep them so", hint=hint))
+    for k, slot in enumerate(network.slots):
+        yield f"in slot {k}, ", slot
+    if network.every > 1:
+        yield "in steps without an exchange, ", network.quiet
+
+
+def _trees(who: str, net: Slot, needs: Needs) -> str:
+    if isinstance(net, Network) and is_tree_pair(net):
         return ""
     name, W = ("R", net.R) if (net.R.data != 1).any() else ("C", net.C)
     entries = W.tocoo()
+    if (entries.data == 1).all():  # as in a slot that connects nobody
+        hint = "use a network that stays; push-pull takes any weights and any timetable"
+        return message(f"{who} needs spanning trees in every slot", hint=hint)
     k = int(np.flatnonzero(entries.data != 1)[0])
     i, j = (int(index[k]) for index in entries.coords)
     return message(
@@ -60,7 +87,7 @@ def _trees(who: str, net: Network, needs: Needs) -> str:
     )
 
 
-def _one_tree(who: str, net: Network, needs: Needs) -> str:
+def _one_tree(who: str, net: Slot, needs: Needs) -> str:
     apart = csr_array(net.C - net.R.T).tocoo()
     if not apart.data.any():
         return ""
@@ -72,7 +99,7 @@ def _one_tree(who: str, net: Network, needs: Needs) -> str:
     )
 
 
-def _two_way(who: str, net: Network, needs: Needs) -> str:
+def _two_way(who: str, net: Slot, needs: Needs) -> str:
     edges = net.pull_graph.edges
     alone = np.setdiff1d(edges @ [net.n, 1], edges[:, ::-1] @ [net.n, 1])
     if not len(alone):
@@ -84,7 +111,7 @@ def _two_way(who: str, net: Network, needs: Needs) -> str:
     )
 
 
-def _symmetric(who: str, net: Network, needs: Needs) -> str:
+def _symmetric(who: str, net: Slot, needs: Needs) -> str:
     gaps = csr_array(abs(net.R - net.R.T)).tocoo()
     if not gaps.nnz or gaps.data.max() <= TOLERANCE:
         return ""
@@ -101,12 +128,12 @@ def _symmetric(who: str, net: Network, needs: Needs) -> str:
     )
 
 
-def _doubly_stochastic(who: str, net: Network, needs: Needs) -> str:
+def _doubly_stochastic(who: str, net: Slot, needs: Needs) -> str:
     sums = np.asarray(net.R.sum(axis=0)).ravel()
     j = int(np.abs(sums - 1).argmax())
     if abs(sums[j] - 1) <= TOLERANCE:
         return ""
-    scalable = len(net.pull_roots) == net.n
+    scalable = isinstance(net, Network) and len(net.pull_roots) == net.n
     better = "use --weights doubly-stochastic, or " if scalable else "use "
     return message(
         f"{who} needs doubly stochastic weights, but column {j} of R sums to {sums[j]:.6g}",
@@ -137,7 +164,7 @@ def _strongly_connected(who: str, net: Network, needs: Needs) -> str:
     return ""
 
 
-def _above_minus_third(who: str, net: Network, needs: Needs) -> str:
+def _above_minus_third(who: str, net: Slot, needs: Needs) -> str:
     # Gershgorin: a diagonal above 1/3 settles it without eigenvalues.
     if 2 * net.R.diagonal().min() - 1 > -1 / 3:
         return ""
@@ -165,7 +192,7 @@ def smallest_eigenvalue(W: csr_array) -> tuple[float, float]:
 
 
 # In this order: symmetric weights are doubly stochastic, and eigenvalues need symmetry.
-_COMPLAINTS: dict[Needs, Callable[[str, Network, Needs], str]] = {
+_COMPLAINTS: dict[Needs, Callable[[str, Any, Needs], str]] = {
     Needs.TREES: _trees,
     Needs.ONE_TREE: _one_tree,
     Needs.TWO_WAY: _two_way,

@@ -5,5 +5,6 @@ Nothing is computed here that ``theory`` could compute, and nothing is run. Read
 """
 
 from digrad.analysis.network_analysis import Analysis, analyze
+from digrad.analysis.timetable_analysis import TimetableAnalysis
 
-__all__ = ["Analysis", "analyze"]
+__all__ = ["Analysis", "TimetableAnalysis", "analyze"]

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis.network_analysis import Analysis, analyze
+from digrad.analysis.timetable_analysis import TimetableAnalysis
 from digrad.base.errors import (
     DigradError,
     FileFormatError,
@@ -20,9 +21,9 @@ from digrad.base.errors import (
 )
 from digrad.base.text import number
 from digrad.designs import design
-from digrad.networks import TOPOLOGIES, Network, build
-from digrad.networks.registry import is_file, takes_seed
-from digrad.networks.traffic import Load, Traffic, traffic
+from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, build_any
+from digrad.networks.registry import as_network, is_file, takes_seed
+from digrad.networks.traffic import Load, traffic
 from digrad.theory import Setting
 
 KEYS = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
@@ -58,7 +59,7 @@ def compare(
             continue
         own = {"n": net.n} if is_file(name) else {}
         own |= {} if isinstance(weights, str | None) else {"weights": scheme}
-        rows.append(_row(name, analyze(net, setting)) | own | _costs(traffic(net, load)))
+        rows.append(_row(name, analyze(net, setting)) | own | _costs(net, load))
     rows.sort(key=lambda row: (row["transient_time"] is None, row["transient_time"] or 0))
     return rows, refused
 
@@ -71,9 +72,9 @@ def each_network(
     push_graph: Any = "same",
     seed: int | None = None,
     **files: Any,
-) -> tuple[dict[str, Network], dict[str, str]]:
+) -> tuple[dict[str, AnyNetwork], dict[str, str]]:
     """Make the networks that ``compare`` looks at, by what a table calls them; and why not."""
-    found, refused = dict[str, Network](), dict[str, str]()
+    found, refused = dict[str, AnyNetwork](), dict[str, str]()
     for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
         label = name if isinstance(weights, str | None) else f"{name}, {scheme}"
         try:
@@ -96,18 +97,18 @@ def _network(
     push_graph: Any,
     seed: int | None,
     files: dict[str, Any],
-) -> Network:
+) -> AnyNetwork:
     """Make one of the networks; what belongs to files or to random graphs goes nowhere else."""
     if weights == "designed":
         usual = _network(name, n, None, push_graph, seed, files)
-        return design(usual, seed=seed or 0).network
+        return design(as_network(usual), seed=seed or 0).network
     if is_file(name):
         if Path(name).suffix.lower() in OWN:
             files = {}
-        return build(name, weights=weights, push_graph=push_graph, **files)
-    drawn = takes_seed(lookup(TOPOLOGIES, name, "topology"))
+        return build_any(name, weights=weights, push_graph=push_graph, **files)
+    drawn = takes_seed(lookup({**TOPOLOGIES, **TIMETABLES}, name, "topology"))
     own = seed if drawn else None
-    return build(name, n, seed=own, weights=weights, push_graph=push_graph)
+    return build_any(name, n, seed=own, weights=weights, push_graph=push_graph)
 
 
 def scaling(
@@ -151,7 +152,7 @@ def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType
         "worth": lambda row: number(row["worth"], 4),
         "transient time": lambda row: number(row["transient_time"]),
         "largest degree": lambda row: str(row["largest_degree"]),
-        "messages": lambda row: f"{row['messages']:,}",
+        "messages": lambda row: f"{row['messages']:,.6g}",
         "MB": lambda row: _given(row.get("bytes_per_step"), 1e-6),
         "seconds": lambda row: _given(row.get("seconds_per_step")),
     }
@@ -173,13 +174,16 @@ def _given(value: float | None, scale: float = 1.0) -> str | None:
     return None if value is None else number(scale * value, 4)
 
 
-def _costs(step: Traffic) -> dict[str, Any]:
-    """Return what a step sends, as far as it is known."""
+def _costs(net: AnyNetwork, load: Load | None) -> dict[str, Any]:
+    """Return what a step sends, as far as it is known; of a timetable its vectors alone."""
+    if not isinstance(net, Network):
+        return {}
+    step = traffic(net, load)
     costs = {"bytes_per_step": step.bytes_per_step, "seconds_per_step": step.seconds_per_step}
     known: dict[str, Any] = {key: value for key, value in costs.items() if value is not None}
     return known | ({"bottleneck": str(step.bottleneck)} if step.bottleneck else {})
 
 
-def _row(name: str, a: Analysis) -> dict[str, Any]:
+def _row(name: str, a: Analysis | TimetableAnalysis) -> dict[str, Any]:
     full = a.to_dict()
     return {"topology": name, **{key: full[key] for key in KEYS}}

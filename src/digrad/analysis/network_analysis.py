@@ -3,15 +3,16 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf, isfinite
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from digrad.analysis.forecast import Forecast, forecast
+from digrad.analysis.timetable_analysis import TimetableAnalysis, analyze_timetable
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
-from digrad.networks import WEIGHTS, Network, as_network
-from digrad.networks.registry import NetworkLike
+from digrad.networks import WEIGHTS, Network, Timetable, as_network
+from digrad.networks.registry import AnyNetworkLike, NetworkLike
 from digrad.theory import (
     Constants,
     DecayCertificate,
@@ -254,6 +255,18 @@ class Analysis:
         return [name for name, m in metrics if m is not None and m.estimated]
 
 
+@overload
+def analyze(
+    network: Timetable,
+    setting: Setting | None = None,
+    *,
+    rtol: float = 1e-9,
+    tree_rule: TreeRule = "auto",
+    effort: float = 1.0,
+) -> TimetableAnalysis: ...
+
+
+@overload
 def analyze(
     network: NetworkLike,
     setting: Setting | None = None,
@@ -261,11 +274,21 @@ def analyze(
     rtol: float = 1e-9,
     tree_rule: TreeRule = "auto",
     effort: float = 1.0,
-) -> Analysis:
+) -> Analysis: ...
+
+
+def analyze(
+    network: AnyNetworkLike,
+    setting: Setting | None = None,
+    *,
+    rtol: float = 1e-9,
+    tree_rule: TreeRule = "auto",
+    effort: float = 1.0,
+) -> Analysis | TimetableAnalysis:
     """Compute the root vectors, every constant, the steps, the bound and the transient time.
 
     Args:
-        network: a Network, a Digraph or networkx graph (weighed uniformly), or (R, C).
+        network: a Network, a Timetable, a Digraph or networkx graph (weighed uniformly), or (R, C).
         setting: the problem's L, σ, Δf, F0 and the number of steps T.
         rtol: relative width of the brackets.
         tree_rule: when M2~ = 0 ("auto", "paper", "never"); see docs/errata.md, E-9.
@@ -282,6 +305,8 @@ def analyze(
     if not effort > 0:
         raise ParameterError(f"effort must be positive, got {effort}")
     lookup(dict.fromkeys(get_args(TreeRule)), tree_rule, "tree rule")
+    if isinstance(network, Timetable):
+        return analyze_timetable(network, setting or Setting())
     net = as_network(network)
     vectors = perron(net)
     push = csr_array(net.C.T)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 def topologies(incomplete: str) -> list[str]:
     """Complete the name of a topology."""
-    from digrad.networks import TOPOLOGIES
+    from digrad.networks import TIMETABLES, TOPOLOGIES
 
-    return fitting(TOPOLOGIES, incomplete)
+    return fitting([*TOPOLOGIES, *TIMETABLES], incomplete)
 
 
 def weights(incomplete: str) -> list[str]:

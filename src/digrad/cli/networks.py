@@ -70,6 +70,14 @@ LargestComponent = Annotated[
 ]
 Undirected = Annotated[bool, typer.Option("--undirected", help="Read a file's links as two-way.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Slots = Annotated[
+    list[str] | None,
+    typer.Option("--slot", help="A further slot of a timetable: a file or a topology; repeatable."),
+]
+Every = Annotated[int, typer.Option(help="Steps from one exchange to the next.")]
+Keep = Annotated[float, typer.Option(help="Probability that a link works in a step.")]
+Loss = Annotated[float, typer.Option(help="Share of messages that is lost.")]
+LossKind = Annotated[str, typer.Option(help="Who hears of a loss: known, returned or silent.")]
 Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or PDF).")]
 
 
@@ -100,6 +108,11 @@ def analyze(
     model_mb: ModelMB = None,
     compute_ms: ComputeMS = 0.0,
     port_mbit: PortMbit = None,
+    slot: Slots = None,
+    every: Every = 1,
+    keep: Keep = 1.0,
+    loss: Loss = 0.0,
+    loss_kind: LossKind = "silent",
     losses: Annotated[
         bool, typer.Option("--losses", help="Name single points of failure, and what remains.")
     ] = False,
@@ -111,7 +124,7 @@ def analyze(
     import_sparse()
     from digrad.analysis import analyze as run
     from digrad.analysis import losses as losing
-    from digrad.networks import build
+    from digrad.networks import Network, build_any
     from digrad.networks.traffic import Load, traffic
     from digrad.theory import Setting
 
@@ -119,31 +132,41 @@ def analyze(
     check_page(html)
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     load = Load(model_mb, compute_ms, port_mbit)
-    network = build(
+    network = build_any(
         what,
         nodes,
+        slots=slot or (),
+        every=every,
+        keep=keep,
+        loss={"share": loss, "kind": loss_kind},
         push_file=push_file,
         params=pairs(param or []),
         seed=seed,
         weights=weights,
-        push_graph=push_graph,  # type: ignore[arg-type]  # looked up by name, with a suggestion
+        push_graph=push_graph,
         largest_component=largest_component,
         undirected=undirected,
         attributes=attributes(latency_attr, bandwidth_attr, cost_attr),
     )
+    if not isinstance(network, Network) and (losses or load != Load()):
+        said = "--losses" if losses else "--model-mb, --compute-ms and --port-mbit"
+        what = f"{said} look at a network that stays as it is, and {what} changes"
+        raise ParameterError(message(what, hint="drop them, or look at its slots one by one"))
     with busy(
         f"certifying the constants of {network.n} nodes (--rtol 1e-4 is faster)",
         long=network.n > LONG_N,
     ):
         rule: Any = tree_rule  # looked up by name, as above
         result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
-    lost = losing.losses(network) if losses else None
-    step, asked = traffic(network, load), load != Load() or network.capacities is not None
+    stays = network if isinstance(network, Network) else None
+    lost = losing.losses(stays) if losses and stays else None
+    step = traffic(stays, load) if stays else None
+    asked = stays is not None and (load != Load() or stays.capacities is not None)
     drawn = None if figure is None else draw(result, what, figure)
     if html is not None:
         write_network_page({Path(what).stem: result}, html)
     if json:
-        more = {"traffic": step.to_dict()} if asked else {}
+        more = {"traffic": step.to_dict()} if asked and step else {}
         more |= {"losses": lost.to_dict()} if lost else {}
         print_json(result.to_dict() | more)
         return
@@ -211,12 +234,12 @@ def compare(
     import_sparse()
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
-    from digrad.networks import TOPOLOGIES
+    from digrad.networks import TIMETABLES, TOPOLOGIES
     from digrad.networks.traffic import Load
     from digrad.theory import Setting
 
     check_figure(figure)
-    names = topologies or list(TOPOLOGIES)
+    names = topologies or [*TOPOLOGIES, *TIMETABLES]
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     load = Load(model_mb, compute_ms, port_mbit)
     read = attributes(latency_attr, bandwidth_attr, cost_attr)
@@ -259,6 +282,7 @@ def _race(
     from digrad.analysis.comparison import each_network
     from digrad.base.checks import real
     from digrad.base.text import number
+    from digrad.networks import Network
     from digrad.runs.race import METHODS, Course, race, read_clock
     from digrad.runs.timing import Sizes
 
@@ -268,8 +292,10 @@ def _race(
     chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
     sizes = Sizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
     with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
-        found, refused = race(nets, chosen, times, sizes, course)
-    refused = missing | refused
+        staying = {label: net for label, net in nets.items() if isinstance(net, Network)}
+        found, refused = race(staying, chosen, times, sizes, course)
+    changing = "it changes from step to step, and a clock takes networks that stay as they are"
+    refused = missing | dict.fromkeys(nets.keys() - staying.keys(), changing) | refused
     if json:
         print_json({"race": [one._asdict() for one in found], "refused": refused})
         return
@@ -293,9 +319,9 @@ def list_topologies() -> None:
 
     Example: digrad list topologies
     """
-    from digrad.networks import TOPOLOGIES
+    from digrad.networks import TIMETABLES, TOPOLOGIES
 
-    _print_listing(TOPOLOGIES, skip=("n",))
+    _print_listing({**TOPOLOGIES, **TIMETABLES}, skip=("n",))
 
 
 @listing.command("algorithms")
@@ -392,18 +418,23 @@ def pairs(params: list[str]) -> dict[str, str]:
 
 def draw(result: Any, what: str, path: Path) -> Path:
     """Draw an analyzed network."""
-    from digrad.show.figures import draw_network, save_figure
+    from digrad.networks import Timetable
+    from digrad.show.figures import draw_network, draw_timetable, save_figure
 
     title = f"{Path(what).stem}, n = {result.n}"
+    if isinstance(result.network, Timetable):
+        return save_figure(draw_timetable(result.network, result.vectors, title=title), path)
     return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
 
 
 def _report(result: Any, title: str, drawn: Path | None, step: Any) -> None:
     from rich.text import Text
 
-    from digrad.analysis import traffic_text
-    from digrad.analysis.text import report
+    from digrad.analysis import TimetableAnalysis, timetable_analysis, traffic_text
+    from digrad.analysis.text import report as of_a_network
 
+    changes = isinstance(result, TimetableAnalysis)
+    report: Any = timetable_analysis.report if changes else of_a_network
     show(Text(f"{title}\n", style="bold"))
     show(report(result))
     if step is not None:

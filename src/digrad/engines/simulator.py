@@ -14,29 +14,11 @@ SPARSE_N = 128  # below it a dense product is faster whatever the number of link
 SPARSE_SHARE = 0.05  # of nonzero weights, above which a dense product is faster
 
 
-class Simulator:
-    """All nodes here; leading axes are free, so (trials, nodes, dim) runs all trials at once.
+class Product:
+    """A mixer for all nodes of a network: two matrices to multiply with."""
 
-    Large sparse networks stay sparse: a step then costs links x dim, not n² x dim.
-    """
-
-    def __init__(
-        self,
-        net: NetworkLike,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        net = as_network(net)
-        self.n = net.n
-        self.rows = slice(0, net.n)
-        self.nodes = torch.arange(net.n, device=device)
-        self._pull = Weights(net.R, device, dtype)
-        self._push = Weights(net.C, device, dtype)
-
-    def at(self, t: int) -> "Simulator":
-        """Return the mixer of step t: this one, since the network stays as it is."""
-        return self
+    _pull: "Weights"
+    _push: "Weights"
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R(X + Σ αD)."""
@@ -56,6 +38,31 @@ class Simulator:
         return bool(self._pull.is_sparse or self._push.is_sparse)
 
 
+class Simulator(Product):
+    """All nodes here; leading axes are free, so (trials, nodes, dim) runs all trials at once.
+
+    Large sparse networks stay sparse: a step then costs links x dim, not n² x dim.
+    """
+
+    def __init__(
+        self,
+        net: NetworkLike,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        net = as_network(net)
+        self.n = net.n
+        self.rows = slice(0, net.n)
+        self.nodes = torch.arange(net.n, device=device)
+        self._pull = Weights.of(net.R, device, dtype)
+        self._push = Weights.of(net.C, device, dtype)
+
+    def at(self, t: int) -> "Simulator":
+        """Return the mixer of step t: this one, since the network stays as it is."""
+        return self
+
+
 def is_sparse(W: csr_array) -> bool:
     """Whether a sparse product with a matrix is the faster one."""
     height, width = W.shape
@@ -65,10 +72,15 @@ def is_sparse(W: csr_array) -> bool:
 class Weights:
     """One weight matrix, or a block of one, on the device: dense or sparse as it pays."""
 
-    def __init__(self, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> None:
-        self.is_sparse = is_sparse(W)
-        self._matrix = _sparse(W, dtype) if self.is_sparse else torch.from_numpy(W.toarray())
-        self._matrix = self._matrix.to(device=device, dtype=dtype)
+    def __init__(self, matrix: Tensor, *, is_sparse: bool = False) -> None:
+        self.is_sparse, self._matrix = is_sparse, matrix
+
+    @classmethod
+    def of(cls, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> "Weights":
+        """Put a matrix there, as it pays."""
+        sparse = is_sparse(W)
+        matrix = _sparse(W, dtype) if sparse else torch.from_numpy(W.toarray())
+        return cls(matrix.to(device=device, dtype=dtype), is_sparse=sparse)
 
     def __call__(self, rows: Tensor) -> Tensor:
         if rows.dim() == 3 and not self.is_sparse:

@@ -6,18 +6,21 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from digrad.analysis import Analysis
+from digrad.analysis import Analysis, TimetableAnalysis
 from digrad.analysis import analyze as analyze_network
 from digrad.base.checks import kind_of, whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own
-from digrad.networks import Digraph, Network, build
-from digrad.networks.registry import NetworkLike, as_graph, as_network, largest_part
+from digrad.networks import AnyNetwork, Digraph, Network, Timetable, as_any, build_any
+from digrad.networks.chances import Chances, Loss
+from digrad.networks.changing import as_slot, with_chances
+from digrad.networks.files import load_slot
+from digrad.networks.registry import AnyNetworkLike, as_graph, is_file, largest_part
 from digrad.networks.weights import PushGraph, weigh
 from digrad.theory import Setting
 
-Source = NetworkLike | str | Path
-WHOLE = str | Path | Network | Digraph
+Source = AnyNetworkLike | str | Path
+WHOLE = str | Path | Network | Timetable | Digraph
 
 
 def network(
@@ -30,8 +33,11 @@ def network(
     push_file: str | Path | None = None,
     largest_component: bool = False,
     undirected: bool = False,
+    every: int = 1,
+    keep: float = 1.0,
+    loss: Any = 0.0,
     **params: Any,
-) -> Network:
+) -> AnyNetwork:
     """Make a network from a name, a file, a networkx graph, a ``Digraph`` or a pair (R, C).
 
     >>> network("multi-sub-ring", n=20)
@@ -45,16 +51,22 @@ def network(
         n: nodes, for a topology; 16 by default.
         weights: how links are weighed (``digrad list weights``); uniform by default.
         push_graph: ``same`` links for trackers as for models, or ``reverse``.
-        seed: which graph, of a random topology.
+        seed: which graph, of a random topology, and which links work in which step.
         push_file: the file of C, where ``what`` is that of R.
         largest_component: keep only the largest strongly connected part of a graph.
         undirected: take the links of a file both ways.
+        every: steps from one exchange to the next.
+        keep: the probability that a link works in a step.
+        loss: the share of messages lost, or ``{"share": 0.1, "kind": "silent"}``.
         params: what the topology takes, such as ``p=0.4``.
     """
     if isinstance(what, str | Path):
-        made = build(
+        made = build_any(
             str(what),
             n,
+            every=every,
+            keep=keep,
+            loss=loss,
             push_file=None if push_file is None else str(push_file),
             params={key: _text(value) for key, value in params.items()},
             seed=seed,
@@ -64,20 +76,71 @@ def network(
             undirected=undirected,
         )
         return made.called(_label(what))
+    chances = Chances(keep, Loss.of(loss), seed=0 if seed is None else seed)
+    seed = None if chances.any else seed
     given = {"n": n, "seed": seed, "push_file": push_file, "undirected": undirected or None}
     for name, value in {**given, **params}.items():
         if value is not None:
             what_it_is = f"{name} belongs to a topology's name or a file, not to a {type(what)}"
             raise ParameterError(message(what_it_is, hint=f"drop {name}"))
     if weights is None and push_graph == "same" and not largest_component:
-        return as_network(what)
+        return with_chances(as_any(what), every, chances)
+    if isinstance(what, Timetable):
+        hint = "drop weights, push_graph and largest_component"
+        raise ParameterError(message("a timetable has weights of its own", hint=hint))
     graph = largest_part(as_graph(what)) if largest_component else as_graph(what)
-    return weigh(graph, weights or "uniform", push_graph)
+    return with_chances(weigh(graph, weights or "uniform", push_graph), every, chances)
+
+
+def timetable(
+    slots: Sequence[Source],
+    n: int | None = None,
+    *,
+    every: int = 1,
+    keep: float = 1.0,
+    loss: Any = 0.0,
+    seed: int = 0,
+    weights: str | None = None,
+    push_graph: PushGraph = "same",
+) -> Timetable:
+    """Make a network that changes from step to step: these slots in turn, then again.
+
+    One slot need not connect anybody; a whole period must. It goes wherever a network does.
+
+    >>> day = Digraph(3, [(0, 1), (1, 2)])
+    >>> night = Digraph(3, [(2, 0)])
+    >>> timetable([day, night])
+    Timetable(n=3, slots=2, period=2, pull edges=3, push edges=3, roots=3)
+
+    Args:
+        slots: graphs, networks, pairs (R, C), files or names of topologies, of the same nodes.
+        n: nodes, for names of topologies.
+        every: steps from one exchange to the next; nothing is sent in between.
+        keep: the probability that a link works in a step.
+        loss: the share of messages lost, or ``{"share": 0.1, "kind": "silent"}``.
+        seed: which links work, and which messages are lost, in which step.
+        weights: how links of graphs are weighed; uniform by default.
+        push_graph: ``same`` links for trackers as for models, or ``reverse``.
+    """
+    if isinstance(slots, str | Path | Network | Timetable | Digraph):
+        hint = "for example timetable([day, night])"
+        raise ParameterError(message("a timetable is a list of slots", hint=hint))
+    made = []
+    for one in slots:
+        if isinstance(one, str | Path):
+            file = str(one) if is_file(str(one)) else None
+            one = load_slot(file) if file else network(str(one), n)
+        if isinstance(one, Timetable):
+            what = "a slot is one network, and a timetable is several"
+            raise ParameterError(message(what, hint="pass its slots: *timetable.slots"))
+        made.append(as_slot(one, weights, push_graph))
+    chances = Chances(keep, Loss.of(loss), seed=seed)
+    return Timetable(made, every=every, chances=chances)
 
 
 def analyze(
     what: Source, setting: Setting | None = None, *, n: int | None = None, **more: Any
-) -> Analysis:
+) -> Analysis | TimetableAnalysis:
     """Say whether S-PP works on a network, how fast, and with which step; print the result.
 
     >>> analyze("directed-ring", n=4, L=2.0, T=50_000).n_pi
@@ -102,21 +165,21 @@ def analyze(
     return analyze_network(network(what, n), setting or Setting(**given), **rest)
 
 
-def labelled(networks: Any, n: int) -> dict[str, Network]:
+def labelled(networks: Any, n: int) -> dict[str, AnyNetwork]:
     """Name one or several networks for a table; names of topologies get ``n`` nodes."""
     if isinstance(networks, dict):
         return {str(label): _sized(net, n) for label, net in networks.items()}
     # A pair of matrices is one network; a tuple of names or of networks is several.
     are_whole = isinstance(networks, tuple) and all(isinstance(one, WHOLE) for one in networks)
     several = networks if isinstance(networks, list) or are_whole else [networks]
-    found: dict[str, Network] = {}
+    found: dict[str, AnyNetwork] = {}
     for k, one in enumerate(several, 1):
         label = _label(one) or (f"network {k}" if len(several) > 1 else "network")
         found[label if label not in found else f"{label} ({k})"] = _sized(one, n)
     return found
 
 
-def _sized(what: Source, n: int) -> Network:
+def _sized(what: Source, n: int) -> AnyNetwork:
     named = isinstance(what, str) and (is_own(what) or not Path(what).suffix)
     return network(what, n) if named else network(what)
 
@@ -125,7 +188,7 @@ def _label(what: Source) -> str:
     if isinstance(what, str | Path):
         is_file = Path(what).suffix and not is_own(str(what))
         return Path(what).stem if is_file else str(what)
-    if isinstance(what, Network):
+    if isinstance(what, Network | Timetable):
         return what.title
     return "" if isinstance(what, Digraph) else str(getattr(what, "name", ""))  # of networkx
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from digrad.answers import Best, Verdict, best_steps, judge
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
-from digrad.networks import Network
+from digrad.networks import AnyNetwork
 from digrad.problems import ModuleProblem, Problem
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder, RunFolderError
@@ -32,7 +32,7 @@ class Run:
     def __init__(
         self,
         experiment: Experiment,
-        networks: Mapping[str, Network],
+        networks: Mapping[str, AnyNetwork],
         jobs: Sequence[JobFile],
         *,
         folder: Path | None = None,

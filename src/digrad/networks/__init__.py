@@ -4,6 +4,7 @@ Graphs, topologies, weights, files; no eigenvalues, no tensors. Read ``network``
 ``Network`` is valid by construction, whatever it came from.
 """
 
+from digrad.networks.changing import build_any
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load, save
 from digrad.networks.network import Network
@@ -14,7 +15,18 @@ from digrad.networks.random_topologies import (
     small_world,
     stochastic_block,
 )
-from digrad.networks.registry import TOPOLOGIES, as_network, build, spanning_tree
+from digrad.networks.registry import (
+    TIMETABLES,
+    TOPOLOGIES,
+    AnyNetwork,
+    as_any,
+    as_network,
+    build,
+    spanning_tree,
+)
+from digrad.networks.slot import Slot
+from digrad.networks.timetable import Timetable
+from digrad.networks.timetables import base_graph, one_peer_exponential, random_one_peer
 from digrad.networks.topologies import (
     binary_tree,
     complete,
@@ -31,13 +43,20 @@ from digrad.networks.topologies import (
 from digrad.networks.weights import WEIGHTS, weigh
 
 __all__ = [
+    "TIMETABLES",
     "TOPOLOGIES",
     "WEIGHTS",
+    "AnyNetwork",
     "Digraph",
     "Network",
+    "Slot",
+    "Timetable",
+    "as_any",
     "as_network",
+    "base_graph",
     "binary_tree",
     "build",
+    "build_any",
     "complete",
     "directed_ring",
     "equitopo",
@@ -47,7 +66,9 @@ __all__ = [
     "hypercube",
     "load",
     "multi_sub_ring",
+    "one_peer_exponential",
     "path",
+    "random_one_peer",
     "random_regular",
     "save",
     "small_world",

@@ -23,6 +23,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -47,15 +48,17 @@ from digrad.networks.lists import (
     named_edges,
 )
 from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
-from digrad.networks.network import SUM_TOLERANCE, Network
+from digrad.networks.network import Network
+from digrad.networks.slot import SUM_TOLERANCE, Slot
+from digrad.networks.timetable import Timetable
 
 CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
-Content: TypeAlias = LinkList | Network | csr_array  # what a file may hold
+Content: TypeAlias = LinkList | Network | Timetable | csr_array  # what a file may hold
 
 
 def load(
     *paths: str | Path, undirected: bool = False, attributes: LinkAttributes | None = None
-) -> Digraph | Network:
+) -> Digraph | Network | Timetable:
     """Read a graph or a network from one file, or a network from matrix files R and C.
 
     One matrix of zeros and ones (its diagonal aside) is the adjacency matrix of a graph:
@@ -84,23 +87,44 @@ def load(
         loaded = _one(found[0], read) if len(found) == 1 else _pair(found)
         if not undirected:
             return loaded
-        if isinstance(loaded, Network):
+        if not isinstance(loaded, Digraph):
             raise ParameterError(message("weights have directions", hint="leave out undirected"))
         return loaded.both_ways()
 
 
-def save(network: Network, path: str | Path) -> None:
+def load_slot(
+    path: str | Path, undirected: bool = False, attributes: LinkAttributes | None = None
+) -> Digraph | Slot:
+    """Read one slot of a timetable: as ``load``, but it need not be connected."""
+    content = _read(Path(path))
+    with _blaming(_shown(path)):
+        if isinstance(content, Timetable):
+            hint = "give it alone"
+            raise ParameterError(message("the file holds a whole timetable", hint=hint))
+        loaded = _one(content, attributes or LinkAttributes(), Slot)
+        if undirected and isinstance(loaded, Digraph):
+            return loaded.both_ways()
+        return cast(Digraph | Slot, loaded)
+
+
+def save(network: Network | Timetable, path: str | Path) -> None:
     """Write a network, its names and capacities: ``load`` reads them back bit for bit.
 
-    The suffix is ``.npz``, or ``.graphml`` for other programs to read. The file is written whole
-    or not at all, and replaces an older one.
+    The suffix is ``.npz``, or ``.graphml`` for other programs to read, where it does not change.
+    The file is written whole or not at all, and replaces an older one.
     """
-    kind_of(network, "network", Network, hint="`weigh` makes one of a graph")
+    kind_of(network, "network", Network, Timetable, hint="`weigh` makes one of a graph")
     path = Path(kind_of(path, "path", str, Path))
     with _blaming(_shown(path)):
         check_network_suffix(path)
-        writer = _as_graphml if path.suffix.lower() == ".graphml" else _as_npz
-        write_whole(path, writer(network))
+        graphml = path.suffix.lower() == ".graphml"
+        if isinstance(network, Network):
+            write_whole(path, _as_graphml(network) if graphml else _as_npz(network))
+            return
+        if graphml:
+            what = "a timetable does not fit into GraphML, which holds one graph"
+            raise FileFormatError(message(what, hint="end it in .npz"))
+        write_whole(path, _all_slots(network))
 
 
 def check_network_suffix(path: Path) -> None:
@@ -118,6 +142,20 @@ def _as_npz(network: Network) -> bytes:
         parts["names"] = np.frombuffer(json.dumps(network.names).encode(), np.uint8)
     if network.capacities is not None:
         parts |= {name: getattr(network.capacities, name) for name in ("links", *UNITS)}
+    content = BytesIO()
+    np.savez(content, **parts)
+    return content.getvalue()
+
+
+def _all_slots(timetable: Timetable) -> bytes:
+    parts: dict[str, Any] = {}
+    for k, slot in enumerate(timetable.slots):
+        for name, W in (("R", slot.R), ("C", slot.C)):
+            parts |= {f"slot{k}_{name}_{part}": getattr(W, part) for part in PARTS}
+    chances = asdict(timetable.chances)
+    about = {"slots": len(timetable.slots), "every": timetable.every, "chances": chances}
+    about["names"] = timetable.names
+    parts["timetable"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     content = BytesIO()
     np.savez(content, **parts)
     return content.getvalue()
@@ -159,7 +197,9 @@ def _blaming(where: str, hint: str = "") -> Iterator[None]:
         raise FileFormatError(message(f"{where}: {said}", hint=hint)) from error
 
 
-def _one(content: Content, attributes: LinkAttributes) -> Digraph | Network:
+def _one(
+    content: Content, attributes: LinkAttributes, kind: type[Slot] = Network
+) -> Digraph | Network | Timetable:
     """Say what a single matrix means."""
     if isinstance(content, LinkList):
         return content.read(attributes)
@@ -181,7 +221,7 @@ def _one(content: Content, attributes: LinkAttributes) -> Digraph | Network:
                     "files, R and C",
                 )
             )
-    return Network(content, content)
+    return cast(Network, kind(content, content))  # a slot, where one is read
 
 
 def _pair(found: list[Content]) -> Network:

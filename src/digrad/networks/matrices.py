@@ -14,8 +14,11 @@ from digrad.base.errors import FileFormatError, NetworkError, message
 from digrad.base.files import json_of, text_of
 from digrad.base.memory import check_memory
 from digrad.networks.capacities import UNITS, Capacities, Floats
+from digrad.networks.chances import Chances, Loss
 from digrad.networks.digraph import LARGEST_N, Nodes
 from digrad.networks.network import Network
+from digrad.networks.slot import Slot
+from digrad.networks.timetable import Timetable
 
 SYMMETRIES = ("general", "symmetric")
 ENTRY_BYTES = 100  # that an entry takes on its way into a sparse matrix
@@ -84,8 +87,8 @@ def csv_matrix(rows: list[tuple[int, list[str]]]) -> csr_array:
     return _dense(np.array([_floats(line, row) for line, row in rows]))
 
 
-def npz(raw: bytes) -> Network | csr_array:
-    """Read an ``.npz`` file: a network, or a sparse matrix."""
+def npz(raw: bytes) -> Network | Timetable | csr_array:
+    """Read an ``.npz`` file: a network, a timetable, or a sparse matrix."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         claimed = sum(member.file_size for member in archive.infolist())
         said = f"an archive that unpacks from {len(raw):,} to {claimed:,} bytes"
@@ -96,6 +99,8 @@ def npz(raw: bytes) -> Network | csr_array:
     if "format" in parts:
         kind, shape = str(parts["format"].astype(str)), tuple(map(int, parts["shape"]))
         return _sparse(kind, shape, parts)
+    if "timetable" in parts:
+        return _timetable(parts)
     names = _names(parts["names"]) if "names" in parts else None
     if {"R", "C"} <= parts.keys():
         return Network(parts["R"], parts["C"], names)
@@ -112,11 +117,24 @@ def _names(array: NDArray[Any]) -> list[str]:
 
 
 def _saved(parts: dict[str, NDArray[Any]], names: list[str] | None) -> Network:
+    R, C = _pair(parts)
+    return Network(R, C, names, capacities=_capacities(parts, R.shape[0]))
+
+
+def _pair(parts: dict[str, NDArray[Any]], within: str = "") -> tuple[csr_array, csr_array]:
     R, C = (
         _sparse("csr", 2 * (len(part["indptr"]) - 1,), part)
-        for part in ({key: parts[f"{name}_{key}"] for key in PARTS} for name in "RC")
+        for part in ({key: parts[f"{within}{name}_{key}"] for key in PARTS} for name in "RC")
     )
-    return Network(R, C, names, capacities=_capacities(parts, R.shape[0]))
+    return R, C
+
+
+def _timetable(parts: dict[str, NDArray[Any]]) -> Timetable:
+    about = json_of(parts["timetable"].tobytes())
+    names, chances = about["names"], dict(about["chances"])
+    chances["loss"] = Loss(**chances["loss"])
+    slots = [Slot(*_pair(parts, f"slot{k}_"), names) for k in range(int(about["slots"]))]
+    return Timetable(slots, every=about["every"], chances=Chances(**chances))
 
 
 def _capacities(parts: dict[str, NDArray[Any]], n: int) -> Capacities | None:

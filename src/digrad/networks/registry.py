@@ -13,12 +13,14 @@ from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.base.memory import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
+from digrad.networks import timetables as changing
 from digrad.networks import topologies as fixed
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
 from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts
+from digrad.networks.timetable import Timetable
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import PushGraph, weigh
 
@@ -31,6 +33,8 @@ NODE_BYTES = 300  # that a node takes while spanning trees are looked for
 
 Topology = Callable[..., Digraph | Network]
 NetworkLike = Union[Network, Digraph, "nx.Graph[Any]", tuple[Any, Any]]
+AnyNetwork = Network | Timetable
+AnyNetworkLike = NetworkLike | Timetable
 
 
 def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int = 0) -> Network:
@@ -77,6 +81,12 @@ TOPOLOGIES: dict[str, Topology] = {
     "small-world": random.small_world,
 }
 
+TIMETABLES: dict[str, Callable[..., Timetable]] = {
+    "one-peer-exponential": changing.one_peer_exponential,
+    "base-graph": changing.base_graph,
+    "random-one-peer": changing.random_one_peer,
+}
+
 
 def build(
     what: str,
@@ -92,7 +102,7 @@ def build(
     attributes: LinkAttributes | None = None,
     folders: Sequence[Path] = (),
 ) -> Network:
-    """Make a network from a topology's name or from a file; ``weights`` default to uniform.
+    """Make a network that stays as it is; ``weights`` default to uniform. See ``build_any``.
 
     With ``push_file`` the two files hold the matrices R and C. ``attributes`` say what a file's
     links can carry. ``mine.py:hub`` is a function of the user's own, from n to a graph or network;
@@ -101,6 +111,37 @@ def build(
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
+    made = built(
+        what,
+        n,
+        push_file=push_file,
+        params=params,
+        seed=seed,
+        weights=weights,
+        push_graph=push_graph,
+        largest_component=largest_component,
+        undirected=undirected,
+        attributes=attributes,
+        folders=folders,
+    )
+    return _staying(made, what)
+
+
+def built(
+    what: str,
+    n: int | None = None,
+    *,
+    push_file: str | None = None,
+    params: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    weights: str | None = None,
+    push_graph: PushGraph = "same",
+    largest_component: bool = False,
+    undirected: bool = False,
+    attributes: LinkAttributes | None = None,
+    folders: Sequence[Path] = (),
+) -> AnyNetwork:
+    """Make a network or a timetable; see ``build``."""
     what = str(kind_of(what, "what", str, Path, hint="a topology's name, or a file's"))
     n = None if n is None else whole(n, "n", least=1)
     flag(largest_component, "largest_component")
@@ -118,8 +159,16 @@ def build(
         raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
     else:
         check_unnamed(attributes, f"{what!r} is a topology")
-        make = load_object(what, folders) if is_own(what) else lookup(TOPOLOGIES, what, KIND)
+        known = {**TOPOLOGIES, **TIMETABLES}
+        make = load_object(what, folders) if is_own(what) else lookup(known, what, KIND)
         made = _topology(make, what, DEFAULT_N if n is None else n, params or {}, seed)
+    if isinstance(made, Timetable):
+        for option, used in (("--weights", weights), ("--largest-component", largest_component)):
+            if used or push_graph != "same":
+                said = option if used else "--push-graph"
+                what = f"{what} is a timetable, whose slots have weights of their own"
+                raise ParameterError(message(what, hint=f"drop {said}"))
+        return made
     if isinstance(made, Network):
         if largest_component:
             hint = "drop --largest-component"
@@ -132,7 +181,20 @@ def build(
         raise NetworkError(f"{what}: {error}") from error
 
 
-def as_network(network: NetworkLike) -> Network:
+def _staying(made: AnyNetwork, what: object) -> Network:
+    if isinstance(made, Network):
+        return made
+    said = what if isinstance(what, str) else "a timetable"
+    hint = "take a network that stays as it is; simulate, run, train and analyze take both"
+    raise ParameterError(message(f"{said} changes from step to step", hint=hint))
+
+
+def as_any(network: AnyNetworkLike) -> AnyNetwork:
+    """Return a network or a timetable as it is; make a network of what else is given."""
+    return network if isinstance(network, Timetable) else as_network(network)
+
+
+def as_network(network: AnyNetworkLike) -> Network:
     """Return a network as it is; weigh a graph uniformly; pair up two matrices.
 
     >>> as_network(Digraph(2, [(0, 1), (1, 0)]))
@@ -142,17 +204,24 @@ def as_network(network: NetworkLike) -> Network:
         return network
     if isinstance(network, Digraph):
         return weigh(network)
+    if isinstance(network, Timetable):
+        return _staying(network, network)
     if isinstance(network, tuple) and len(network) == 2:
         return Network(*network)
-    if not all(hasattr(network, name) for name in ("nodes", "edges", "is_directed")):
+    return weigh(from_networkx(network))
+
+
+def from_networkx(graph: Any) -> Digraph:
+    """Return the links of a networkx graph, or say that it is none."""
+    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
         raise ParameterError(
             message(
-                f"{type(network).__name__} is not a network",
+                f"{type(graph).__name__} is not a network",
                 hint="pass a Network, a Digraph, a networkx graph, or two matrices as one pair, "
                 "analyze((R, C))",
             )
         )
-    return weigh(Digraph.from_networkx(network))
+    return Digraph.from_networkx(graph)
 
 
 def as_graph(network: NetworkLike) -> Digraph:
@@ -172,12 +241,12 @@ def as_graph(network: NetworkLike) -> Digraph:
 
 def is_file(what: str) -> bool:
     """Whether a word names a file rather than a topology, or a function of the user's own."""
-    if what in TOPOLOGIES:
+    if what in TOPOLOGIES or what in TIMETABLES:
         return False
     return os.path.exists(what) or (Path(what).suffix != "" and not is_own(what))
 
 
-def takes_seed(topology: Topology) -> bool:
+def takes_seed(topology: Callable[..., Any]) -> bool:
     """Whether a topology is drawn at random."""
     return "seed" in signature(topology).parameters
 
@@ -192,8 +261,8 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 
 
 def _topology(
-    make: Topology, what: str, n: int, params: Mapping[str, str], seed: int | None
-) -> Digraph | Network:
+    make: Callable[..., Any], what: str, n: int, params: Mapping[str, str], seed: int | None
+) -> Digraph | AnyNetwork:
     accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
     values: dict[str, Any] = {
         key: _value(lookup(accepts, key, f"parameter of {what}"), text)
@@ -205,7 +274,7 @@ def _topology(
         values["seed"] = seed
     made = make(int(n), **values)
     # A function of the user's own may return a networkx graph, or a pair of matrices.
-    return made if isinstance(made, Digraph | Network) else as_network(made)
+    return made if isinstance(made, Digraph) else as_any(made)
 
 
 def _value(parameter: Parameter, text: Any) -> Any:

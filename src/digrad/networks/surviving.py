@@ -7,7 +7,8 @@ from scipy.sparse import csr_array, diags_array, lil_array
 
 from digrad.base.errors import NetworkError, message
 from digrad.networks.digraph import Digraph, Nodes
-from digrad.networks.network import Network, support
+from digrad.networks.network import Network
+from digrad.networks.slot import support
 from digrad.networks.structure import largest_rooted_part, strong_parts
 from digrad.networks.weights import WEIGHTS
 

@@ -14,7 +14,8 @@ from digrad.base.checks import kind_of
 from digrad.base.errors import NetworkError, ParameterError, lookup, message
 from digrad.base.memory import check_memory
 from digrad.networks.digraph import Digraph
-from digrad.networks.network import WEIGHT_BYTES, Network, listed
+from digrad.networks.network import Network, listed
+from digrad.networks.slot import WEIGHT_BYTES
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 
@@ -10,6 +10,8 @@ from digrad.algorithms.compression.drawn import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
 from digrad.engines.processes.engine import Sent
+
+T = TypeVar("T")
 
 
 class Landing(Protocol):
@@ -82,7 +84,7 @@ class Turns:
     def __init__(self, net: Landing, sampler: Sampler, t: int) -> None:
         self.net, self._sampler, self._t = net, sampler, t
         self.seconds = 0.0  # spent in its verbs
-        self._shared: list[Tensor | None] = []  # by call: what came back, if it is for all
+        self._shared: list[Any] = []  # by call: what came back, if it is for all
         self._width = self._call = self._first = 0
         self._places: dict[str, Tensor] = {}
 
@@ -120,7 +122,8 @@ class Turns:
     def send(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X for rows in a code."""
         net = self.net.coded(code)
-        return self._once(rows, lambda: getattr(net, verb)(rows))
+        mix = net.pull if verb == "pull" else net.push
+        return self._once(rows, lambda: mix(rows))
 
     def _place(self, rows: Tensor, changes: Sequence[Change], of: str) -> Tensor | None:
         # Rows that are sent must stay as they are until they have left; changed rows are others.
@@ -128,12 +131,12 @@ class Turns:
             return None
         return self._places.pop(of, None)  # later calls of that name may still need this result
 
-    def _once(self, rows: Tensor, mix: Callable[[], Tensor]) -> Tensor:
+    def _once(self, rows: Tensor, mix: Callable[[], T]) -> T:
         call, self._call = self._call, self._call + 1
         if call < len(self._shared):
             shared = self._shared[call]
             if shared is not None:
-                return shared
+                return cast(T, shared)
         start = perf_counter()
         mixed = mix()
         self.seconds += perf_counter() - start
@@ -159,6 +162,28 @@ class CodedTurns:
     def mean(self, rows: Tensor, /) -> Tensor:
         """(1/n) 11ᵀ X."""
         return self._turns.mean(rows)
+
+
+class LossyTurns(Turns):
+    """The same, where messages are lost that nobody hears of."""
+
+    net: Any
+
+    @property
+    def arrives(self) -> Tensor:
+        """Which of the parcels arrive."""
+        arrives: Tensor = self.net.arrives
+        return arrives
+
+    def parcels(self, rows: Tensor, /, *changes: Change) -> list[Tensor]:
+        """Return what each node keeps, then what each link into it brings."""
+        return self._once(rows, lambda: self.net.parcels(rows, *changes))
+
+
+def turns(net: Landing, sampler: Sampler, t: int) -> Turns:
+    """Return the verbs for one step."""
+    kind = Turns if getattr(net, "arrives", None) is None else LossyTurns
+    return kind(net, sampler, t)
 
 
 def same_memory(value: Tensor | None, other: Tensor | None) -> bool:

@@ -11,14 +11,14 @@ from torch import distributed
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
-from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.layout import Layout
 from digrad.optim.local import LocalEngine
 
 
 def connect(
-    net: Network,
+    net: AnyNetwork,
     layout: Layout,
     *,
     blocks: Sequence[int] | None,

@@ -41,12 +41,14 @@ from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.own_code import is_own
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import fingerprint
-from digrad.networks import TOPOLOGIES, Network, as_network, build
-from digrad.networks.registry import NetworkLike
+from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, as_any, build_any
+from digrad.networks.registry import AnyNetworkLike
+from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
@@ -59,7 +61,7 @@ from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
 from digrad.optim.scalars import Watch
 from digrad.peers.epochs import Epoch
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 BUCKET_BYTES = {"cpu": 2 << 20}
 
@@ -95,8 +97,8 @@ class Decentralized(torch.optim.Optimizer):
             options, as for any optimizer; for a block of nodes a list with one of these for each
             own node.
         algorithm: an algorithm, its name, or a class of your own as ``mine.py:HeavyBall``.
-        network: a network, a graph, a file of one, or a pair of matrices, with one node for each
-            rank or as many as the blocks have together.
+        network: a network, a timetable, a graph, a file of one, or a pair of matrices, with one
+            node for each rank or as many as the blocks have together.
         lr: γ, the step you would give SGD, or the inner optimizer.
         weight_decay: λ; λx is added to the gradients, or to the update of an inner optimizer that
             decouples it (AdamW); by default the inner optimizer's own, or 0.
@@ -142,7 +144,7 @@ class Decentralized(torch.optim.Optimizer):
         self,
         params: Parameters,
         algorithm: Algorithm[Any] | str,
-        network: NetworkLike | str | Path | None = None,
+        network: AnyNetworkLike | str | Path | None = None,
         lr: float = 0.01,
         *,
         weight_decay: float | None = None,
@@ -179,6 +181,7 @@ class Decentralized(torch.optim.Optimizer):
         self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
         check_messages(self._method, self.network, self.layout.dim, message_dtype)
+        self._method = in_transit(self._method, silent_links(self.network))
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)
@@ -234,8 +237,8 @@ class Decentralized(torch.optim.Optimizer):
         self._made = True
 
     def _the_network(
-        self, given: NetworkLike | str | Path | None, blocks: Sequence[int] | None, group: Any
-    ) -> Network:
+        self, given: AnyNetworkLike | str | Path | None, blocks: Sequence[int] | None, group: Any
+    ) -> AnyNetwork:
         if self._company is not None and given is None:
             return self._company.session.membership.graph
         if self._company is not None or given is None:
@@ -245,7 +248,7 @@ class Decentralized(torch.optim.Optimizer):
         return _network(given, _nodes(self.layout, blocks, group))
 
     def _fair(self) -> float:
-        n_pi = perron(self.network).n_pi if self._scale_by_n_pi else 1.0
+        n_pi = root_vectors(self.network).n_pi if self._scale_by_n_pi else 1.0
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
     def _enter(self, company: Company) -> None:
@@ -388,8 +391,8 @@ class Decentralized(torch.optim.Optimizer):
         """Return xhat as one row of ``layout.dim`` numbers; every rank must ask for it."""
         self._check_usable()
         if self._company is None:
-            return self.rows.xhat()
-        return self._company.sum(lambda: self.rows.xhat(), self._restart)
+            return self.rows.xhat(self.t)
+        return self._company.sum(lambda: self.rows.xhat(self.t), self._restart)
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -475,7 +478,7 @@ class Decentralized(torch.optim.Optimizer):
         """Return what all ranks, and all parts of a run, must have in common."""
         return {
             "algorithm": repr(self._method),
-            "network": f"R {fingerprint(self.network.R)}, C {fingerprint(self.network.C)}",
+            "network": _named(self.network),
             "parameters": self.layout.summary(),
         }
 
@@ -514,12 +517,18 @@ class Decentralized(torch.optim.Optimizer):
         return list(bad)
 
 
-def _network(given: NetworkLike | str | Path, n: int) -> Network:
+def _named(net: AnyNetwork) -> str:
+    if isinstance(net, Network):
+        return f"R {fingerprint(net.R)}, C {fingerprint(net.C)}"
+    return f"timetable {net.digest()[:16]}"
+
+
+def _network(given: AnyNetworkLike | str | Path, n: int) -> AnyNetwork:
     """Make the network; a topology's name gets as many nodes as there are models."""
     if not isinstance(given, str | Path):
-        return as_network(given)
-    named = str(given) in TOPOLOGIES or is_own(str(given))
-    return build(str(given), n if named else None)
+        return as_any(given)
+    named = str(given) in {**TOPOLOGIES, **TIMETABLES} or is_own(str(given))
+    return build_any(str(given), n if named else None)
 
 
 def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:

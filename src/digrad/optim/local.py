@@ -1,47 +1,60 @@
 """All nodes in this process, for trying things out without a launcher."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb
+from digrad.engines.changing import simulator
 from digrad.engines.processes.engine import Sent
-from digrad.engines.simulator import Simulator
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.slot import Slot
 
 
-class LocalEngine:
-    """A simulator with what else the optimizer asks of an engine; nothing travels."""
+class Here:
+    """The mixer of one step: that of a simulator, with results put where one is told.
 
-    rank, world = 0, 1
+    Args:
+        net: the simulator's mixer.
+        slot: the weights of this step, whose links are counted.
+        sent: what counts them.
+    """
 
-    def __init__(self, net: Network, *, device: torch.device, dtype: torch.dtype) -> None:
-        self._simulator = Simulator(net, device=device, dtype=dtype)
-        self.rows, self.nodes = self._simulator.rows, self._simulator.nodes
-        self.blocks: tuple[int, ...] = (net.n,)
-        self.sent = Sent()
-        self._links = len(net.pull_graph.edges), len(net.push_graph.edges)
-
-    def at(self, t: int) -> "LocalEngine":
-        """Return the mixer of step t: this one, since the network stays as it is."""
-        return self
+    def __init__(self, net: Any, slot: Slot, sent: Sent) -> None:
+        self._net, self._sent = net, sent
+        self._links = tuple(int((W.tocoo().row != W.tocoo().col).sum()) for W in (slot.R, slot.C))
 
     def pull(
         self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
     ) -> Tensor:
         """R(X + Σ αD)."""
         self._count(self._links[0], rows)
-        return _placed(self._simulator.pull(rows, *changes), out)
+        return _placed(self._net.pull(rows, *changes), out)
 
     def push(
         self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
     ) -> Tensor:
         """C(X + Σ αD)."""
         self._count(self._links[1], rows)
-        return _placed(self._simulator.push(rows, *changes), out)
+        return _placed(self._net.push(rows, *changes), out)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
-        return self._simulator.mean(rows)
+        mean: Tensor = self._net.mean(rows)
+        return mean
+
+    def parcels(self, rows: Tensor, /, *changes: Change) -> list[Tensor]:
+        """Return what each link brings, where messages are lost that nobody hears of."""
+        self._count(self._links[1], rows)
+        brought: list[Tensor] = self._net.parcels(rows, *changes)
+        return brought
+
+    @property
+    def arrives(self) -> Tensor | None:
+        """Which of that arrives; none where nothing is lost in silence."""
+        return getattr(self._net, "arrives", None)
 
     def coded(self, code: Code) -> "Counted":
         """Return a mixer for the rows that a code stands for: their bytes are counted."""
@@ -50,15 +63,36 @@ class LocalEngine:
     def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X; all rows are here, so nothing is encoded."""
         self._count(self._links[verb == "push"], rows, code.row_bytes(rows))
-        mixed: Tensor = getattr(self._simulator, verb)(rows)
+        mixed: Tensor = getattr(self._net, verb)(rows)
         return mixed
-
-    def _count(self, links: int, rows: Tensor, size: int | None = None) -> None:
-        self.sent.messages += links
-        self.sent.bytes += links * (size or rows.shape[-1] * rows.element_size())
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Do nothing: all rows are here."""
+
+    def _count(self, links: int, rows: Tensor, size: int | None = None) -> None:
+        self._sent.messages += links
+        self._sent.bytes += links * (size or rows.shape[-1] * rows.element_size())
+
+
+class LocalEngine:
+    """A simulator with what else the optimizer asks of an engine; nothing travels."""
+
+    rank, world = 0, 1
+
+    def __init__(self, net: AnyNetwork, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._net, self._simulator = net, simulator(net, device=device, dtype=dtype)
+        self.rows, self.nodes = self._simulator.rows, self._simulator.nodes
+        self.blocks: tuple[int, ...] = (net.n,)
+        self.sent = Sent()
+        self._last: tuple[int, Here] | None = None
+
+    def at(self, t: int) -> Here:
+        """Return the mixer of step t."""
+        stays = isinstance(self._net, Network)
+        if self._last is None or not (stays or self._last[0] == t):
+            slot = self._net if isinstance(self._net, Network) else self._net.at(t)
+            self._last = t, Here(self._simulator.at(t), slot, self.sent)
+        return self._last[1]
 
     def forget(self) -> None:
         """Do nothing."""
@@ -81,20 +115,20 @@ class LocalEngine:
 class Counted:
     """The verbs for rows in a code."""
 
-    def __init__(self, engine: LocalEngine, code: Code) -> None:
-        self._engine, self._code = engine, code
+    def __init__(self, here: Here, code: Code) -> None:
+        self._here, self._code = here, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R X."""
-        return self._engine.mix_coded("pull", rows, self._code)
+        return self._here.mix_coded("pull", rows, self._code)
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """C X."""
-        return self._engine.mix_coded("push", rows, self._code)
+        return self._here.mix_coded("push", rows, self._code)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """(1/n) 11ᵀ X."""
-        return self._engine.mean(rows)
+        return self._here.mean(rows)
 
 
 def _placed(rows: Tensor, out: Tensor | None) -> Tensor:

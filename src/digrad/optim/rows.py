@@ -9,12 +9,12 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
-from digrad.networks.network import Network
-from digrad.optim.bucket_mixer import Landing, Link, Turns
+from digrad.networks.registry import AnyNetwork
+from digrad.optim.bucket_mixer import Landing, Link, turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 SEED = 0  # of what random compressors draw: a run has one
 
@@ -31,7 +31,7 @@ class Rows:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        network: Network,
+        network: AnyNetwork,
         engine: Link,
         layout: Layout,
         *,
@@ -47,13 +47,11 @@ class Rows:
             self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
-    def _settle(self, network: Network, engine: Link) -> None:
-        self.engine, self.n, vectors = engine, network.n, perron(network)
+    def _settle(self, network: AnyNetwork, engine: Link) -> None:
+        self.engine, self.n, self._vectors = engine, network.n, root_vectors(network)
         self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
-        self.answer_weights = _weights(self.algorithm.root_weighted, vectors.pi_R)
-        self.tracker_weights = _weights(Needs.PUSH in self.algorithm.needs, vectors.pi_C)
 
-    def restart(self, network: Network, engine: Link) -> None:
+    def restart(self, network: AnyNetwork, engine: Link) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
         Trackers, push-sum weights and memories refer to the network that was.
@@ -82,15 +80,16 @@ class Rows:
             t, k = divmod(t, self.algorithm.local_steps + 1)
             if k < self.algorithm.local_steps:
                 return self._at_home(settings, scale, skip)
-        turns, overwrites = Turns(self.engine.at(t), self._sampler, t), self.algorithm.overwrites
+        taken = turns(self.engine.at(t), self._sampler, t)
+        overwrites = self.algorithm.overwrites
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
             g = self._gradients(bucket, scale, decay, skip)
-            mixer = turns.next(bucket.columns, bucket.places(overwrites))
+            mixer = taken.next(bucket.columns, bucket.places(overwrites))
             bucket.step(algorithm, g, mixer, lr)
         if self._overlap and isinstance(self.algorithm, Early):
             self._begin(self.algorithm, self.engine.at(t + 1))
-        return turns.seconds
+        return taken.seconds
 
     def _at_home(
         self, settings: Sequence[GroupOptions], scale: float, skip: Sequence[int]
@@ -102,12 +101,27 @@ class Rows:
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0
 
-    def xhat(self) -> Tensor:
-        """Return the method's answer as one row; every rank must ask for it."""
-        xhat = self.models.new_empty(self.layout.dim)
+    def answer_weights(self, t: int) -> Tensor:
+        """Return how much each node counts in the answer after t steps."""
+        return _weights(self.algorithm.root_weighted, self._vectors.answer(self._rounds(t)))
+
+    def tracker_weights(self, t: int) -> Tensor:
+        """Return the shares at which trackers settle after t steps."""
+        pushed = Needs.PUSH in self.algorithm.needs
+        return _weights(pushed, self._vectors.tracker(self._rounds(t)))
+
+    def _rounds(self, t: int) -> int:
+        """Return how many exchanges t steps have: fewer, where some are taken at home."""
+        return (
+            t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, StepsAtHome) else t
+        )
+
+    def xhat(self, t: int) -> Tensor:
+        """Return the method's answer after t steps as one row; every rank must ask for it."""
+        xhat, weights = self.models.new_empty(self.layout.dim), self.answer_weights(t)
         for bucket in self.buckets:
             answer = self.algorithm.answer(bucket.state)
-            xhat[bucket.columns] = self.engine.weighted(answer, self.answer_weights).to(xhat)
+            xhat[bucket.columns] = self.engine.weighted(answer, weights).to(xhat)
         return xhat
 
     def _gradients(self, bucket: Bucket, scale: float, decay: float, skip: Sequence[int]) -> Tensor:

@@ -49,7 +49,7 @@ class Watch:
         self._steps += 1
         self._exchanging += seconds
         if t % self._every == 0:
-            self._write(t, measure(self._rows, self._loss) | self._times())
+            self._write(t, measure(self._rows, self._loss, t=t) | self._times())
             self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
         self._loss = None
 
@@ -70,15 +70,16 @@ class Watch:
 
 
 @torch.no_grad()
-def measure(rows: Rows, loss: float | Tensor | None = None) -> dict[str, float]:
-    """Measure over all nodes; every rank must ask, and is told the same, but for ``bytes``."""
+def measure(rows: Rows, loss: float | Tensor | None = None, *, t: int = 0) -> dict[str, float]:
+    """Measure over all nodes after t steps; all ranks must ask, and hear the same but ``bytes``."""
     engine, algorithm, models = rows.engine, rows.algorithm, rows.models
     ones = torch.ones(rows.n, dtype=torch.float64)
-    settled = rows.tracker_weights[engine.rows].to(models.device).unsqueeze(-1)
+    settled, weights = rows.tracker_weights(t)[engine.rows], rows.answer_weights(t)
+    settled = settled.to(models.device).unsqueeze(-1)
     found = settled.new_zeros(len(models), 3)
     found[:, 0] = torch.nan if loss is None else torch.as_tensor(loss).to(found)
     for bucket in rows.buckets:
-        xhat = engine.weighted(algorithm.answer(bucket.state), rows.answer_weights)
+        xhat = engine.weighted(algorithm.answer(bucket.state), weights)
         found[:, 1] += (bucket.models - xhat).square().sum(-1)
         y = algorithm.tracker(bucket.state)
         found[:, 2] += (

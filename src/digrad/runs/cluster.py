@@ -198,7 +198,8 @@ def _client(cluster: Any) -> tuple[Any, bool]:
         hint = "pass the address of a scheduler (tcp://host:8786), a Dask client or a Dask cluster"
         raise ParameterError(message(f"cluster cannot be {shown(cluster)}", hint=hint))
     try:
-        return Client(cluster, timeout=CONNECT, set_as_default=False), True
+        make: Any = Client
+        return make(cluster, timeout=CONNECT, set_as_default=False), True
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         where = cluster if isinstance(cluster, str) else cluster.scheduler_address
         what = f"no scheduler answers at {shown(where)}: {type(error).__name__}: {error}"

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm
+from digrad.engines.changing import Changing, simulator
 from digrad.engines.simulator import Simulator
+from digrad.networks import as_network
 from digrad.runs.events import Loop, Rounds, unwaiting_engine
 from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
@@ -57,17 +59,17 @@ class Local:
 
     def __init__(self, side_by_side: int | None = None) -> None:
         self.side_by_side = side_by_side
-        self._engines: dict[str, Simulator] = {}  # one for each network
+        self._engines: dict[str, Simulator | Changing] = {}  # one for each network
 
     def recursion(self, job: Job) -> Loop:
         """Return the job on the simulator."""
         start = job.problem.start()
         if not isinstance(job.method, Algorithm):
-            events = unwaiting_engine(job.method, job.net, job.timing, start)
+            events = unwaiting_engine(job.method, as_network(job.net), job.timing, start)
             return Rounds(job.method, events, job.problem, job.scaled, job.schedule)
         if job.network not in self._engines:
-            engine = Simulator(job.net, device=start.device, dtype=start.dtype)
-            self._engines[job.network] = engine
+            made = simulator(job.net, device=start.device, dtype=start.dtype)
+            self._engines[job.network] = made
         engine = self._engines[job.network]
         return Recursion(job.method, engine, job.problem, job.scaled, job.schedule, job.pace)
 

@@ -10,7 +10,7 @@ from digrad.base.checks import real
 from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.own_code import is_own
-from digrad.networks import Network, build
+from digrad.networks import AnyNetwork, build_any
 from digrad.runs.edits import apply_edits
 
 
@@ -33,29 +33,39 @@ class NetworkSpec:
     largest_component: bool = False
     undirected: bool = False
     params: dict[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()  # the slots of a timetable, instead of ``file``
+    every: int = 1  # steps from one exchange to the next
+    keep: float = 1.0  # probability that a link works in a step
+    loss: float | dict = 0.0  # type: ignore[type-arg]  # share of messages lost, or a table
 
     @property
     def label(self) -> str:
         """What figures call it."""
-        return self.name or self.topology or Path(self.file).stem
+        return self.name or self.topology or Path(self.file or [*self.files, ""][0]).stem
 
-    def build(self, folders: Sequence[Path] = ()) -> Network:
+    def build(self, folders: Sequence[Path] = ()) -> AnyNetwork:
         """Make the network; files are sought in the given folders first, then here.
 
         Raises:
             ExperimentError: if it cannot be built, as when its file has moved.
         """
-        if bool(self.topology) == bool(self.file):
-            raise ExperimentError(f"networks.{self.label or '?'} needs either a topology or a file")
+        if sum(map(bool, (self.topology, self.file, self.files))) != 1:
+            what = "needs either a topology or a file (files, of a timetable)"
+            raise ExperimentError(f"networks.{self.label or '?'} {what}")
+        first, *slots = [found(file, folders) for file in self.files] or [""]
         try:
-            return build(
-                self.topology or found(self.file, folders),
+            return build_any(
+                self.topology or found(self.file, folders) or first,
                 self.n or None,
+                slots=slots,
+                every=self.every,
+                keep=self.keep,
+                loss=self.loss,
                 push_file=found(self.push_file, folders) or None,
                 params={key: _text(value) for key, value in self.params.items()},
                 seed=None if self.seed < 0 else self.seed,
                 weights=self.weights or None,
-                push_graph=self.push_graph,  # type: ignore[arg-type]  # looked up by name
+                push_graph=self.push_graph,
                 largest_component=self.largest_component,
                 undirected=self.undirected,
                 folders=folders,
@@ -233,10 +243,15 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
         del plain["clock"]
     if plain["precision"] == "full":  # as experiments were written before there was a choice
         del plain["precision"]
+    # What is not said is left out, as experiments were written before it could be said.
     for algorithm in plain["algorithms"]:
-        for key in ("estimator", "compress"):  # as experiments were written before there were any
+        for key in ("estimator", "compress"):
             if not algorithm[key]:
                 del algorithm[key]
+    for network in plain["networks"]:
+        for key in ("files", "every", "keep", "loss"):
+            if network[key] == getattr(NetworkSpec, key):
+                del network[key]
     return plain
 
 

@@ -35,7 +35,7 @@ from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, message
 from digrad.base.files import plain_bytes
 from digrad.base.own_code import OwnCode
-from digrad.networks import Network
+from digrad.networks import AnyNetwork, Digraph
 from digrad.networks.files import load, save
 from digrad.runs.columns import COLUMNS, TIMED
 from digrad.runs.experiment import Experiment, load_experiment, to_table
@@ -140,7 +140,10 @@ class RunFolder:
         return replace(before, folders=experiment.folders)
 
     def begin(
-        self, experiment: Experiment, networks: Mapping[str, Network], code: Sequence[OwnCode] = ()
+        self,
+        experiment: Experiment,
+        networks: Mapping[str, AnyNetwork],
+        code: Sequence[OwnCode] = (),
     ) -> None:
         """Write down what is run and where; the experiment last, for then a run has begun."""
         if self.holds_run:
@@ -157,7 +160,7 @@ class RunFolder:
         write_whole(self.path / "experiment.toml", stored)
 
     def _refuse_other_inputs(
-        self, networks: Mapping[str, Network], code: Sequence[OwnCode]
+        self, networks: Mapping[str, AnyNetwork], code: Sequence[OwnCode]
     ) -> None:
         """Raise if a network or a file of the user's own is not what it was at the start."""
         hint = "undo the change, or start a new run with --out"
@@ -189,13 +192,13 @@ class RunFolder:
         """Return where the k-th network is kept."""
         return self.path / "networks" / f"{k:03d}.npz"
 
-    def network(self, k: int) -> Network | None:
+    def network(self, k: int) -> AnyNetwork | None:
         """Return the k-th network as it was run; none in a folder without it."""
         path = self.network_path(k)
         if not path.is_file():
             return None
         found = load(path)
-        return found if isinstance(found, Network) else None
+        return None if isinstance(found, Digraph) else found
 
     def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
         """Return what a job left behind; none if it has not begun."""

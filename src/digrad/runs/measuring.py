@@ -9,7 +9,7 @@ from collections.abc import Collection
 from math import ceil
 from typing import NamedTuple
 
-from digrad.networks import Network
+from digrad.networks.registry import AnyNetwork
 from digrad.problems.base import Counted, Effort, Problem
 
 SHARE = 0.2  # of a run that measuring may take
@@ -31,7 +31,7 @@ class Cost(NamedTuple):
     record: float
 
 
-def cost(problem: Problem, net: Network, metrics: Collection[str], trials: int) -> Cost | None:
+def cost(problem: Problem, net: AnyNetwork, metrics: Collection[str], trials: int) -> Cost | None:
     """Return what a step and a record of some trials at once cost; none if nobody can tell."""
     if not isinstance(problem, Counted):
         return None

@@ -11,12 +11,19 @@ from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs, link_bytes
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.timetable import Timetable
 from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
 from digrad.runs.columns import SENT, VALUES
 from digrad.runs.recursion import Moment
-from digrad.theory.eigenvectors import perron
+from digrad.theory.cycles import root_vectors
 
 EXACT = torch.float64
+
+
+def _always(net: Network) -> Callable[[int], tuple[float, float]]:
+    pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
+    return lambda t: (t * pulls, t * pushes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +38,16 @@ class Gauge:
     - ``test_loss``, ``test_accuracy``: the same on data that no node trains on;
     - ``worst_accuracy``, ``mean_accuracy``: of the nodes' own models on test data;
     - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
-      as if every step sent what a later one does.
+      as if every step sent what a later one does; of links left to chance, as many as expected.
     """
 
     algorithm: Method[Any]
     problem: Problem
-    answer_weights: Tensor  # (nodes,): π_R or 1/n
-    tracker_weights: Tensor  # (nodes,): π_C, or 1/n for trackers that are pulled
-    messages_per_step: int
-    bytes_per_step: int
+    answer_weights: Callable[[int], Tensor]  # (nodes,) after t steps: π_R or 1/n
+    tracker_weights: Callable[[int], Tensor]  # (nodes,): π_C, or 1/n for trackers that are pulled
+    used: Callable[[int], tuple[float, float]]  # pull and push links that t steps use, added up
+    traffic: MessageCounts  # what a step sends over each link
+    link_bytes: tuple[int, int]  # that it sends over a link to pull by, and over one to push by
     least: Tensor | None  # f*
     wanted: frozenset[str]
     sent: Callable[[int], tuple[int, int]] | None = None  # messages and bytes, if not as steady
@@ -49,7 +57,7 @@ class Gauge:
         cls,
         algorithm: Method[Any],
         problem: Problem,
-        net: Network,
+        net: AnyNetwork,
         metrics: Sequence[str] = (),
         message_dtype: torch.dtype | None = None,
         sent: Callable[[int], tuple[int, int]] | None = None,
@@ -63,21 +71,24 @@ class Gauge:
         """
         for name in metrics:
             lookup(dict.fromkeys(VALUES), name, "metric")
-        start, vectors = problem.start(), perron(net)
+        start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
-        root = torch.as_tensor(vectors.pi_R).to(start)
-        pulls, pushes = len(net.pull_graph.edges), len(net.push_graph.edges)
         counts = MessageCounts()  # of what waits for nobody: ``sent`` says it
         traffic = costs(algorithm).traffic if isinstance(algorithm, Algorithm) else counts
-        messages = traffic.pull_vectors * pulls + traffic.push_vectors * pushes
-        by_pull, by_push = _link_bytes(algorithm, problem.dim, start.element_size(), message_dtype)
+
+        def on_device(vector: Callable[[int], Any], wanted: bool) -> Callable[[int], Tensor]:
+            if not wanted:
+                return lambda t: uniform
+            return lambda t: torch.as_tensor(vector(t)).to(start)
+
         return cls(
             algorithm,
             problem,
-            root if algorithm.root_weighted else uniform,
-            torch.as_tensor(vectors.pi_C).to(start) if Needs.PUSH in algorithm.needs else uniform,
-            messages,
-            by_pull * pulls + by_push * pushes,
+            on_device(vectors.answer, algorithm.root_weighted),
+            on_device(vectors.tracker, Needs.PUSH in algorithm.needs),
+            net.used if isinstance(net, Timetable) else _always(net),
+            traffic,
+            _link_bytes(algorithm, problem.dim, start.element_size(), message_dtype),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
             frozenset(
                 metrics or (problem.measures if isinstance(problem, MeasuresItself) else VALUES)
@@ -95,20 +106,30 @@ class Gauge:
         counted = dict(zip(SENT, self._sent(moment.t), strict=True))
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
-            "tracking": self._tracking(state, none),
+            "tracking": self._tracking(moment, none),
             # In double precision: single counts exactly only to 16 million.
             **{k: torch.full_like(none, v, dtype=EXACT) for k, v in counted.items()},
         }
 
-    def _sent(self, t: int) -> tuple[int, int]:
+    def _sent(self, t: int) -> tuple[float, float]:
         if self.sent is not None:
             return self.sent(t)
-        return t * self.messages_per_step, t * self.bytes_per_step
+        return self.messages(t), self.bytes(t)
 
     def answer(self, moment: Moment) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
         rows = self.algorithm.answer(moment.state)
-        return torch.einsum("n,...nd->...d", self.answer_weights, rows)
+        return torch.einsum("n,...nd->...d", self.answer_weights(moment.t), rows)
+
+    def messages(self, t: int) -> float:
+        """Return how many vectors t steps send."""
+        pulls, pushes = self.used(t)
+        return self.traffic.pull_vectors * pulls + self.traffic.push_vectors * pushes
+
+    def bytes(self, t: int) -> float:
+        """Return how many bytes t steps send."""
+        pulls, pushes = self.used(t)
+        return self.link_bytes[0] * pulls + self.link_bytes[1] * pushes
 
     def whole_answer(self, moment: Moment) -> Tensor:
         """Return the answer, and behind it the buffers that belong to it, if there are any."""
@@ -140,11 +161,11 @@ class Gauge:
             found["accuracy"] = problem.accuracy(xhat)
         return found
 
-    def _tracking(self, state: Any, none: Tensor) -> Tensor:
-        y = self.algorithm.tracker(state)
+    def _tracking(self, moment: Moment, none: Tensor) -> Tensor:
+        y = self.algorithm.tracker(moment.state)
         if y is None:
             return none
-        settled = self.tracker_weights.unsqueeze(-1) * y.sum(-2, keepdim=True)
+        settled = self.tracker_weights(moment.t).unsqueeze(-1) * y.sum(-2, keepdim=True)
         return (y - settled).square().sum(-1).mean(-1).sqrt()
 
     def finite(self, moment: Moment) -> Tensor:

@@ -13,13 +13,15 @@ from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
+from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message
 from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.clocks import Clock, clock
-from digrad.engines.simulator import is_sparse
-from digrad.networks import Network
+from digrad.engines.changing import mixes_sparsely
+from digrad.networks import AnyNetwork, Timetable
+from digrad.networks.timetable import silent_links
 from digrad.problems import PROBLEMS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
 from digrad.runs.experiment import (
@@ -35,7 +37,8 @@ from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
 from digrad.runs.timing import Sizes, Timing, Unwaiting, kept_vectors, timing
-from digrad.theory import Setting, constants, gamma_theorem, perron
+from digrad.theory import Setting, constants, gamma_theorem
+from digrad.theory.cycles import root_vectors
 
 MEMORY = 2 * 2**30  # bytes of state that trials run at once may take
 PART_NUMBERS = 250_000  # in a variable, on a CPU: what is larger is cut, for several cores
@@ -49,7 +52,7 @@ class Given:
     """Objects that stand for names of an experiment, by their labels."""
 
     problem: Problem | None = None
-    networks: Mapping[str, Network] = field(default_factory=dict)
+    networks: Mapping[str, AnyNetwork] = field(default_factory=dict)
     algorithms: Mapping[str, Method[Any]] = field(default_factory=dict)
     schedule: Schedule | None = None
 
@@ -61,7 +64,7 @@ class Job:
     index: int
     network: str
     algorithm: str
-    net: Network
+    net: AnyNetwork
     method: Method[Any]
     problem: Problem
     trials: Trials  # with the step sizes as the user gave them
@@ -90,7 +93,7 @@ class Plan:
 
     experiment: Experiment
     jobs: list[Job]
-    networks: Mapping[str, Network]
+    networks: Mapping[str, AnyNetwork]
     code: Sequence[OwnCode]  # the user's own, as it was loaded
     every: int  # steps from one record to the next
 
@@ -134,6 +137,7 @@ def plan(
             check_samples(method, problem)
             check_messages(method, net, problem.dim, message_dtype)
             on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
+            method = _with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
@@ -222,7 +226,7 @@ def _named(table: Mapping[str, Any], name: str, what: str, experiment: Experimen
     return lookup(table, name, what)
 
 
-def _networks(experiment: Experiment, given: Given) -> dict[str, Network]:
+def _networks(experiment: Experiment, given: Given) -> dict[str, AnyNetwork]:
     networks = {
         spec.label: given.networks.get(spec.label) or spec.build(experiment.folders)
         for spec in experiment.networks
@@ -289,11 +293,23 @@ def _sizes(method: Method[Any], problem: Problem, message_dtype: torch.dtype | N
     return Sizes(-(-bits // 8), size)
 
 
-def _timing(method: Method[Any], net: Network, times: Clock | None, size: Sizes) -> Timing | None:
+def _timing(
+    method: Method[Any], net: AnyNetwork, times: Clock | None, size: Sizes
+) -> Timing | None:
     """Put a method on the clock; one that waits for nobody always has one."""
     if times is None and isinstance(method, Algorithm):
         return None
+    if isinstance(net, Timetable):
+        who = "the clock" if isinstance(method, Algorithm) else type(method).__name__
+        what = f"{who} takes a network that stays as it is, not a timetable"
+        hint = "drop every, keep and loss; a clock has delays and losses of its own"
+        raise ExperimentError(message(what, hint=hint))
     return timing(method, net, times or Clock(), size)
+
+
+def _with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
+    """Return a method with what it has to remember where messages are lost in silence."""
+    return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
 
 
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
@@ -342,15 +358,18 @@ def _schedule(experiment: Experiment) -> Schedule:
     return replace(_made(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
 
 
-def _scale(experiment: Experiment, method: Method[Any], net: Network) -> float:
+def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> float:
     """Return what a user's step is multiplied by.
 
     One over how far the method moves, nπ mean gradients or 1. Under the theorem's schedule
     the user's number is a factor of the theorem's step, which other methods get times nπ.
     """
-    n_pi, theorem = perron(net).n_pi, 1.0
+    n_pi, theorem = root_vectors(net).n_pi, 1.0
     by_theorem = experiment.schedule.kind == "theorem"
     if by_theorem:
+        if isinstance(net, Timetable):
+            what = "the theorem's step is for a network that stays as it is, not for a timetable"
+            raise ExperimentError(message(what, hint='use the schedule "constant"'))
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
@@ -405,10 +424,10 @@ def _traceable(method: Method[Any], problem: Problem) -> bool:
 
 
 def _pace(
-    experiment: Experiment, net: Network, problem: Problem, method: Method[Any], trials: int
+    experiment: Experiment, net: AnyNetwork, problem: Problem, method: Method[Any], trials: int
 ) -> Pace:
     """Say whether to take several steps at once, and whether to compile the gradient."""
-    sparse, on_gpu = is_sparse(net.R) or is_sparse(net.C), problem.start().is_cuda
+    sparse, on_gpu = mixes_sparsely(net), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
     if experiment.compile == "always" and sparse:
         hint = 'set compile = "auto", which leaves it alone'

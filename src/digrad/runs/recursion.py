@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,7 +34,23 @@ class Engine(Protocol):
         ...
 
 
-Block = Callable[[Mixer, Any, Tensor, Tensor], Any]  # mixer, state, samples, step sizes
+@runtime_checkable
+class Stacking(Protocol):
+    """An engine whose mixers are made of tensors, so that one graph can take any steps."""
+
+    stacks: bool  # whether they are, on this network
+
+    def stack(self, steps: range) -> tuple[Tensor, ...]:
+        """Return what the mixers of some steps are made of, steps first."""
+        ...
+
+    def mixer(self, *parts: Tensor) -> Mixer:
+        """Return the mixer of one step."""
+        ...
+
+
+# Mixer, state, samples, step sizes; and what its mixers are made of, for an engine that stacks.
+Block = Callable[..., Any]
 
 
 class Moment(NamedTuple):
@@ -133,9 +149,10 @@ class Recursion:
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
             for part in self._blocks(steps):
-                take, net = self._take(part), self._mixer(part.start)
+                net, parts = self._net(part)
+                take = self._take(part, net)
                 near, far = part.start - steps.start, part.stop - steps.start
-                state = take(net, state, samples[near:far], lrs[near:far])
+                state = take(net, state, samples[near:far], lrs[near:far], *parts)
         if any(state is recording.state for recording in self._recordings.values()):
             state = _cloned(state)  # as a recording goes on writing into its own
         return Moment(stop, state)
@@ -168,7 +185,7 @@ class Recursion:
         return max(1, self._samples(range(1)).numel())
 
     def _blocks(self, steps: range) -> Iterator[range]:
-        """Cut steps into single ones and, if wanted, blocks of steps that mix alike.
+        """Cut steps into single ones and, if wanted, blocks of steps that one graph can take.
 
         Blocks begin at multiples of their length, so that stopping elsewhere in between
         does not move them. The first step starts from a state with gaps and is never fused.
@@ -179,7 +196,7 @@ class Recursion:
             whole = t % MOST_UNROLLED == 0 and block.stop <= steps.stop
             alone = self.pace.steps == "single" or self._estimates or self._draws
             several = not alone and whole and t > 0
-            fits = several and self._mix_alike(block)
+            fits = several and (self._stacks or self._mix_alike(block))
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
 
@@ -187,6 +204,17 @@ class Recursion:
         """Return the mixer of step t; where the step draws, one that knows its number."""
         net = self.engine.at(t)
         return Drawn(net, self._every_trial, t) if self._draws else net
+
+    @cached_property
+    def _stacks(self) -> bool:
+        return isinstance(self.engine, Stacking) and self.engine.stacks
+
+    def _net(self, part: range) -> tuple[Any, tuple[Tensor, ...]]:
+        """Return the mixer of some steps, or the engine and what it makes theirs of."""
+        together = self._stacks and self.pace.steps != "single" and not self._estimates
+        if not together or part.start == 0 or not isinstance(self.engine, Stacking):
+            return self._mixer(part.start), ()
+        return self.engine, self.engine.stack(part)
 
     def _mix_alike(self, steps: range) -> bool:
         net = self.engine.at(steps.start)
@@ -293,18 +321,19 @@ class Recursion:
             return self.problem.compiled_gradient
         return self.problem.gradient
 
-    def _take(self, part: range) -> Block:
+    def _take(self, part: range, net: Any) -> Block:
         """Return what takes these steps together."""
         if self._estimates:
             return self._estimated(part.start)
         if self.pace.steps == "recorded" and part.start > 0 and not self._draws:
-            kind = len(part), self.engine.at(part.start)
+            kind = len(part), net
             return self._recordings.setdefault(kind, _Recording(self._block))
         return self._block if len(part) == 1 else self._fused
 
-    def _block(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+    def _block(self, net: Any, state: Any, samples: Tensor, lrs: Tensor, *parts: Tensor) -> Any:
         for k in range(samples.shape[0]):
-            state = self._step(net, state, samples[k], lrs[k])
+            mixer = net.mixer(*(part[k] for part in parts)) if parts else net
+            state = self._step(mixer, state, samples[k], lrs[k])
         return state
 
     @cached_property
@@ -379,24 +408,24 @@ class _Recording:
         self._block = block
         self._graph: torch.cuda.CUDAGraph | None = None
         self.state: Any = None
-        self._inputs: tuple[Tensor, Tensor] | None = None
+        self._inputs: tuple[Tensor, ...] | None = None
 
-    def __call__(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
+    def __call__(self, net: Mixer, state: Any, *inputs: Tensor) -> Any:
         if self._graph is None or self._inputs is None:
-            self._record(net, state, samples, lrs)
+            self._record(net, state, inputs)
         assert self._graph is not None
         assert self._inputs is not None
         if state is not self.state:
             for own, given in zip(self.state, state, strict=True):
                 if own is not None:
                     own.copy_(given)
-        for own, given in zip(self._inputs, (samples, lrs), strict=True):
+        for own, given in zip(self._inputs, inputs, strict=True):
             own.copy_(given)
         self._graph.replay()
         return self.state
 
-    def _record(self, net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> None:
-        self.state, self._inputs = _cloned(state), (samples.clone(), lrs.clone())
+    def _record(self, net: Mixer, state: Any, inputs: tuple[Tensor, ...]) -> None:
+        self.state, self._inputs = _cloned(state), tuple(given.clone() for given in inputs)
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls

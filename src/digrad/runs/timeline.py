@@ -12,6 +12,7 @@ from digrad.base.own_code import is_own
 from digrad.clocks import Clock
 from digrad.clocks.draws import Floats
 from digrad.networks import Network
+from digrad.networks.registry import as_network
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder
 from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
@@ -114,7 +115,7 @@ def _network(store: RunFolder, experiment: Experiment, label: str) -> Network:
     net = store.network(place)
     if net is None:
         raise ParameterError(f"{store.path} does not hold the network {label}")
-    return net
+    return as_network(net)
 
 
 def _method(experiment: Experiment, label: str) -> Method[Any] | None:

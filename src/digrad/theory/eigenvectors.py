@@ -39,6 +39,14 @@ class Perron:
         """nπ: S-PP moves by nπ times the mean gradient, so the fair step is γ/(nπ)."""
         return self.n * self.pi
 
+    def answer(self, t: int) -> Vector:
+        """Return the weights of the rows in the answer after t steps: always π_R."""
+        return self.pi_R
+
+    def tracker(self, t: int) -> Vector:
+        """Return the shares that trackers settle at after t steps: always π_C."""
+        return self.pi_C
+
 
 def perron(net: Network) -> Perron:
     """Return the root eigenvectors of R and of Cᵀ.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.distributed import Store
 
@@ -24,12 +25,15 @@ from digrad.engines.processes.faults import Faults, Naming, Notices
 from digrad.engines.processes.handshake import compare, fingerprint, meet
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.store import StoreError, next_corner
+from digrad.engines.processes.visits import Visit, Visits
 from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
 from digrad.engines.transports.transport import Transport
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.slot import Slot
 
 EXACT = torch.float64
 TAGS = 1 << 20  # of one engine
@@ -61,7 +65,7 @@ class Processes:
     few seconds.
 
     Args:
-        net: the network; all ranks must give the same.
+        net: the network, which may change; all ranks must give the same.
         group: a process group of torch.distributed; the default one if none.
         blocks: how many nodes each rank holds; as even as possible if none.
         message_dtype: what rows are rounded to when they travel; a node's own row never
@@ -80,7 +84,7 @@ class Processes:
 
     def __init__(
         self,
-        net: Network,
+        net: AnyNetwork,
         *,
         group: Any = None,
         blocks: Sequence[int] | None = None,
@@ -94,7 +98,7 @@ class Processes:
     ) -> None:
         group = _checked(group)
         self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
-        self._device, self._dtype = torch.device(device), dtype
+        self._device, self.dtype = torch.device(device), dtype
         self._message_dtype = message_dtype or dtype
         self._store, self._tag = _own_store(group, store, timeout)
         keep_freed_memory()
@@ -102,8 +106,7 @@ class Processes:
             "digrad": digrad.__version__,
             "torch": torch.__version__,
             "n": str(net.n),
-            "R": fingerprint(net.R),
-            "C": fingerprint(net.C),
+            **_about(net),
             "blocks": "even" if blocks is None else " ".join(map(str, blocks)),
             "dtype": str(dtype),
             "message_dtype": str(self._message_dtype),
@@ -114,16 +117,24 @@ class Processes:
         self.blocks = tuple((bounds[1:] - bounds[:-1]).tolist())
         self.rows = slice(int(bounds[self.rank]), int(bounds[self.rank + 1]))
         self.nodes = torch.arange(self.rows.start, self.rows.stop, device=self._device)
-        self._mixing = {
-            verb: Mixing.make(route(W, bounds, self.rank), self._device, dtype, self._message_dtype)
-            for verb, W in (("pull", net.R), ("push", net.C))
-        }
+        self._bounds = bounds
+        self._mixing = self._mixings(net) if isinstance(net, Network) else {}
+        self._visits = None if isinstance(net, Network) else Visits(net, self)
         self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
         self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 
+    def _mixings(self, slot: Slot) -> dict[Verb, Mixing]:
+        return {"pull": self.mixing(slot.R), "push": self.mixing(slot.C)}
+
+    def mixing(self, W: csr_array) -> Mixing:
+        """Work out this rank's part of the product with a matrix."""
+        own = route(W, self._bounds, self.rank)
+        return Mixing.make(own, self._device, self.dtype, self._message_dtype)
+
     def _connect(self, group: Any, timeout: float, shared_memory: bool | Literal["auto"]) -> None:
-        peers = {peer for mixing in self._mixing.values() for peer in mixing.route.peers}
+        used = self._visits.all() if self._visits else list(self._mixing.values())
+        peers = {peer for mixing in used for peer in mixing.route.peers}
         wire = TorchWire(group, self._device, timeout)
         self._collectives = Collectives(wire, self.rank, self.world, self._number)
         willing = wanted(shared_memory) and not wire.on_device
@@ -137,13 +148,12 @@ class Processes:
         notices = Notices(self._store, self.rank, self.world, min(5.0, max(1.0, timeout / 4)))
         self._faults = Faults(notices, timeout, self._transport.close)
         # Rows that leave whole, as they are and through memory alone need not be copied there.
-        whole = all(len(m.packets) == 1 and m.packets[0][1] is None for m in self._mixing.values())
-        plain = self._message_dtype == self._dtype and self._device.type == "cpu"
-        self._direct = whole and plain and self._transport is self._near
+        plain = self._message_dtype == self.dtype and self._device.type == "cpu"
+        self._direct = plain and self._transport is self._near
 
-    def at(self, t: int) -> "Processes":
-        """Return the mixer of step t: this one, since the network stays as it is."""
-        return self
+    def at(self, t: int) -> "Processes | Visit":
+        """Return the mixer of step t: this one, where the network stays as it is."""
+        return self if self._visits is None else self._visits.at(t)
 
     def pull(
         self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
@@ -152,13 +162,13 @@ class Processes:
 
         It may lie where the rows do if there are changes: then it is not they that travel.
         """
-        return self._mix("pull", rows, changes, out)
+        return self.mix("pull", self._mixing["pull"], rows, changes, out)
 
     def push(
         self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
     ) -> Tensor:
         """C(X + Σ αD); into ``out`` as in ``pull``."""
-        return self._mix("push", rows, changes, out)
+        return self.mix("push", self._mixing["push"], rows, changes, out)
 
     def coded(self, code: Code) -> "Coded":
         """Return a mixer for the rows that a code stands for: their bytes travel instead."""
@@ -175,9 +185,9 @@ class Processes:
         self.seconds += perf_counter() - start
         return mixed
 
-    def _room(self, like: Tensor) -> Tensor | None:
+    def _room(self, mixing: Mixing, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
-        near = self._near if self._direct and in_one_chunk(like) else None
+        near = self._near if self._direct and mixing.whole and in_one_chunk(like) else None
         return None if near is None else near.room(tuple(like.shape), like.dtype)
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
@@ -186,22 +196,31 @@ class Processes:
         Until then the rows must not change. What is under way takes as much memory as the
         messages themselves.
         """
-        self._begun.append((verb, self._exchange(verb, rows, early=True)))
+        self.begin_with(verb, self._mixing[verb], rows)
+
+    def begin_with(self, verb: Verb, mixing: Mixing, rows: Tensor) -> None:
+        """Start a product of one step; see ``begin``."""
+        self._begun.append((verb, self._exchange(verb, mixing, rows, early=True)))
 
     def forget(self) -> None:
         """End what was begun and will not be asked for; every rank has to."""
         while self._begun:
             self._finish(self._begun.pop(0)[1])
 
-    def _mix(
-        self, verb: Verb, rows: Tensor, changes: Sequence[Change], out: Tensor | None
+    def mix(
+        self,
+        verb: Verb,
+        mixing: Mixing,
+        rows: Tensor,
+        changes: Sequence[Change],
+        out: Tensor | None,
     ) -> Tensor:
+        """Return the product of one step: W(X + Σ αD), into ``out`` as in ``pull``."""
         if changes:
-            rows = changed(rows, changes, out=self._room(rows))
+            rows = changed(rows, changes, out=self._room(mixing, rows))
         start = perf_counter()
-        mixed = self._finish(
-            self._begun_with(verb, rows) or self._exchange(verb, rows, early=False), out
-        )
+        begun = self._begun_with(verb, rows)
+        mixed = self._finish(begun or self._exchange(verb, mixing, rows, early=False), out)
         self.seconds += perf_counter() - start
         return mixed
 
@@ -215,9 +234,8 @@ class Processes:
     def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
         return exchange.finish(self._results.take(exchange.rows) if out is None else out)
 
-    def _exchange(self, verb: Verb, rows: Tensor, *, early: bool) -> Exchange:
+    def _exchange(self, verb: Verb, mixing: Mixing, rows: Tensor, *, early: bool) -> Exchange:
         self._check(rows)
-        mixing = self._mixing[verb]
         # Every model is divided by its push-sum weight, which is only one number: not rounded.
         dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
         self._count(mixing, rows, rows.shape[-1] * dtype.itemsize)
@@ -226,10 +244,10 @@ class Processes:
 
     def _check(self, rows: Tensor) -> None:
         own = self.rows.stop - self.rows.start
-        if rows.dim() < 2 or rows.shape[-2] != own or rows.dtype != self._dtype:
+        if rows.dim() < 2 or rows.shape[-2] != own or rows.dtype != self.dtype:
             raise ParameterError(
                 message(
-                    f"rank {self.rank} holds {own} nodes in {self._dtype}, but was given rows "
+                    f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
                     f"of shape {tuple(rows.shape)} in {rows.dtype}",
                     hint="rows are (..., own nodes, dim), in the engine's dtype",
                 )
@@ -327,6 +345,13 @@ class Coded:
     def mean(self, rows: Tensor, /) -> Tensor:
         """(1/n) 11ᵀ X, as it is."""
         return self._engine.mean(rows)
+
+
+def _about(net: AnyNetwork) -> dict[str, str]:
+    """Say in few letters which network it is."""
+    if isinstance(net, Network):
+        return {"R": fingerprint(net.R), "C": fingerprint(net.C)}
+    return {"timetable": net.digest()[:16]}
 
 
 def _checked(group: Any) -> Any:

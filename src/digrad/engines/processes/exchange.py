@@ -29,7 +29,7 @@ class Share:
     def __init__(self, W: csr_array, device: torch.device, dtype: torch.dtype) -> None:
         # A single weight needs no matrix, and then nothing but the result is allocated.
         self.weight = float(W.toarray()[0, 0]) if W.shape == (1, 1) else None
-        self._product = Weights(W, device, dtype)
+        self._product = Weights.of(W, device, dtype)
         self._dtype = dtype
 
     def put(self, rows: Tensor, into: Tensor) -> None:
@@ -58,6 +58,11 @@ class Mixing:
     packets: tuple[tuple[tuple[int, ...], slice | Tensor | None], ...]  # ranks, rows (or all)
     expected: tuple[tuple[int, int], ...]  # rank, rows
     moves: tuple[float, ...] | None  # how far to go towards each row that arrives; see below
+
+    @property
+    def whole(self) -> bool:
+        """Whether all own rows leave, together and as they are."""
+        return len(self.packets) == 1 and self.packets[0][1] is None
 
     @classmethod
     def make(

@@ -88,7 +88,8 @@ def route(W: csr_array, bounds: Integers, rank: int) -> Route:
     [(0, [[0.5], [0.0]])]
     """
     n, world = W.shape[0], len(bounds) - 1
-    receivers, senders = (index.astype(np.int64) for index in W.nonzero())
+    # Weights of 0 among them: those messages are sent, and lost.
+    receivers, senders = (index.astype(np.int64) for index in W.tocoo().coords)
     home = np.repeat(np.arange(world), np.diff(bounds))
     crossing = home[receivers] != home[senders]
     # One key for (from rank, to rank, node): sorted and without doubles, it is the whole plan.

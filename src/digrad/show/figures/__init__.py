@@ -2,5 +2,13 @@
 
 from digrad.show.figures.curves import draw_curves
 from digrad.show.figures.drawing import check_suffix, draw_network, draw_scaling, save_figure
+from digrad.show.figures.slots import draw_timetable
 
-__all__ = ["check_suffix", "draw_curves", "draw_network", "draw_scaling", "save_figure"]
+__all__ = [
+    "check_suffix",
+    "draw_curves",
+    "draw_network",
+    "draw_scaling",
+    "draw_timetable",
+    "save_figure",
+]

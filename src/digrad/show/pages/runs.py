@@ -12,11 +12,11 @@ from typing import Any
 import tomli_w
 from rich.console import RenderableType
 
-from digrad.analysis import Analysis, analyze
+from digrad.analysis import Analysis, TimetableAnalysis, analyze
 from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
-from digrad.networks import Network
+from digrad.networks import AnyNetwork
 from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment, to_table
 from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
@@ -26,6 +26,7 @@ from digrad.show.pages.files import folded_table
 from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
 from digrad.show.pages.page import Page, Section
+from digrad.show.pages.timetables import timetable_body
 from digrad.theory import Setting
 
 CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds
@@ -38,7 +39,7 @@ class Source:
     experiment: Experiment | None
     text: str = ""  # of experiment.toml
     folder: Path | None = None
-    networks: Mapping[str, Network] = field(default_factory=dict)  # of a run in memory
+    networks: Mapping[str, AnyNetwork] = field(default_factory=dict)  # of a run in memory
     problem: str = ""  # why there is no experiment
 
 
@@ -91,7 +92,9 @@ def results_page(
     return Page(title or names, _summary(trace), sections)
 
 
-def network_page(networks: dict[str, Analysis], *, again: str = "", title: str = "") -> Page:
+def network_page(
+    networks: Mapping[str, Analysis | TimetableAnalysis], *, again: str = "", title: str = ""
+) -> Page:
     """Return the page of one or several networks: drawing, verdict, constants."""
     names = title or ", ".join(networks)
     sections = [Section(name, network_body(a)) for name, a in networks.items()]
@@ -119,8 +122,10 @@ def study_page(
     return Page(title, str(folder), [*sections, Section("How to repeat it", body)])
 
 
-def network_body(analysis: Analysis) -> str:
+def network_body(analysis: Analysis | TimetableAnalysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
+    if isinstance(analysis, TimetableAnalysis):
+        return timetable_body(analysis)
     parts = chapters(report(analysis))
     advice = parts.pop("What would help", "")
     side = f"{_badge(analysis)}{parts.pop('Verdict')}"
@@ -177,7 +182,7 @@ def _done(trace: Results, run: Source) -> int:
 
 def _networks(runs: Iterable[Source]) -> list[Section]:
     """Return a section per network; runs that share one show it once."""
-    found: dict[tuple[str, int], tuple[str, Callable[[], Network]]] = {}
+    found: dict[tuple[str, int], tuple[str, Callable[[], AnyNetwork]]] = {}
     for run in runs:
         if run.experiment is not None:
             for k, spec in enumerate(run.experiment.networks):
@@ -190,7 +195,7 @@ def _networks(runs: Iterable[Source]) -> list[Section]:
     ]
 
 
-def _kept(run: Source, k: int, spec: NetworkSpec) -> Network:
+def _kept(run: Source, k: int, spec: NetworkSpec) -> AnyNetwork:
     """Return a network as the run kept it; an older folder names only where it came from."""
     kept = run.networks.get(spec.label)
     if kept is None and run.folder is not None:
@@ -202,7 +207,9 @@ def _kept(run: Source, k: int, spec: NetworkSpec) -> Network:
     return spec.build()
 
 
-def _network(label: str, make: Callable[[], Network], steps: int, *, told_apart: bool) -> Section:
+def _network(
+    label: str, make: Callable[[], AnyNetwork], steps: int, *, told_apart: bool
+) -> Section:
     title = f"Network {label}"
     try:
         net = make()
@@ -243,7 +250,7 @@ def _again(run: Source) -> str:
 
 
 def source_of(
-    experiment: Experiment, networks: Mapping[str, Network], folder: Path | None
+    experiment: Experiment, networks: Mapping[str, AnyNetwork], folder: Path | None
 ) -> Source:
     """Return where a run comes from that has been read, or has no folder at all."""
     if folder is not None:

@@ -21,7 +21,7 @@ from digrad.analysis import analyze
 from digrad.analysis.comparison import compare, scaling
 from digrad.base.errors import DigradError
 from digrad.cli import app, main
-from digrad.networks import TOPOLOGIES, WEIGHTS, Digraph, Network, build, weigh
+from digrad.networks import TIMETABLES, TOPOLOGIES, WEIGHTS, Digraph, Network, build, weigh
 from digrad.theory import Setting
 
 ANSI = "\x1b"
@@ -176,9 +176,10 @@ def test_compare_puts_the_shortest_transient_time_first(cli):
 
 def test_compare_without_names_takes_every_topology(cli):
     data = json.loads(cli("compare -n 8 --weights lazy --seed 1 --json").out)
-    assert {row["topology"] for row in data["topologies"]} | set(data["refused"]) == {*TOPOLOGIES}
-    assert set(data["refused"]) == {"binary-tree", "spanning-tree"}
-    rows, refused = compare([*TOPOLOGIES], 8, weights="lazy", seed=1)
+    every = {**TOPOLOGIES, **TIMETABLES}
+    assert {row["topology"] for row in data["topologies"]} | set(data["refused"]) == {*every}
+    assert set(data["refused"]) == {"binary-tree", "spanning-tree", *TIMETABLES}
+    rows, refused = compare([*every], 8, weights="lazy", seed=1)
     assert (data["topologies"], data["refused"]) == (rows, refused)
     assert rows != compare([*TOPOLOGIES], 8, weights="lazy", seed=2)[0]
 
@@ -201,7 +202,7 @@ def test_scaling_takes_powers_of_two_and_the_last_size():
 
 
 def test_lists_name_everything(cli):
-    for what, table in (("topologies", TOPOLOGIES), ("weights", WEIGHTS)):
+    for what, table in (("topologies", {**TOPOLOGIES, **TIMETABLES}), ("weights", WEIGHTS)):
         done = cli(f"list {what}")
         assert (done.code, done.err) == (0, "")
         rows = {line.split()[0]: line for line in done.out.splitlines()[1:] if line[2] != " "}

@@ -34,6 +34,7 @@ from digrad.algorithms.counting import link_bytes
 from digrad.algorithms.estimators import Saga, With
 from digrad.algorithms.needs import check
 from digrad.base.errors import DigradError, NetworkError
+from digrad.networks import build_any
 from digrad.theory import perron
 from mixers import NETWORKS, Dense, Quadratics, common_start, decaying, states
 

@@ -23,8 +23,6 @@ from digrad.algorithms.counting import Alone
 from digrad.algorithms.estimators import Estimated, With
 from digrad.algorithms.states import joined, without
 from digrad.base.errors import ParameterError, message
-from digrad.networks.registry import AnyNetwork
-from digrad.networks.timetable import Timetable
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
@@ -187,17 +185,22 @@ def draws(method: Algorithm[Any]) -> bool:
     return isinstance(inside, Compressed) and inside.compress.compressor.random
 
 
-def check_fixed(network: AnyNetwork) -> None:
-    """Refuse a network that changes: what a node has heard so far is W H for one W only."""
-    if isinstance(network, Timetable) and (network.period != 1 or network.is_random):
-        how = "links left to chance" if network.is_random else f"period {network.period}"
+def check_fixed(network: object) -> None:
+    """Refuse a network that changes: what a node has heard so far is W H for one W only.
+
+    ``network`` is asked for its ``period`` and whether it ``is_random``; one that stays as it is
+    has neither.
+    """
+    period, is_random = getattr(network, "period", 1), getattr(network, "is_random", False)
+    if period != 1 or is_random:
+        how = "links left to chance" if is_random else f"period {period}"
         what = f"messages cannot be compressed on a network that changes ({how}): a "
         what += "memory adds up what came over the same links with the same weights"
         raise ParameterError(message(what, hint="drop compress, or take one of its networks"))
 
 
 def check_messages(
-    method: Method[Any], network: AnyNetwork, dim: int, message_dtype: object = None
+    method: Method[Any], network: object, dim: int, message_dtype: object = None
 ) -> None:
     """Refuse what small messages cannot do, before the first step."""
     if isinstance(method, Estimated):

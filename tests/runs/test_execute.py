@@ -77,8 +77,9 @@ def rows(folder: Path, **wanted: object) -> list[Row]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What must not depend on interruptions: all but what a kill left half written."""
+    """What must not depend on interruptions: all but what a kill left half written, and times."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name[0] != "."]
+    files = [path for path in files if path.name != "seconds.csv"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

@@ -318,7 +318,7 @@ def test_a_group_alone_gives_its_help(cli, line):
 
 def test_any_error_on_purpose_is_caught(cli, monkeypatch):
     for error, said in ((DigradError("x"), "x"), (MemoryError(), "not enough memory")):
-        monkeypatch.setattr("digrad.networks.build", Mock(side_effect=error))
+        monkeypatch.setattr("digrad.networks.build_any", Mock(side_effect=error))
         done = cli("analyze star")
         assert (done.code, done.out) == (2, "")
         assert done.err.startswith("error: ")

@@ -13,7 +13,7 @@ from digrad.cli import app
 from digrad.cli.overview import MORE, TRY
 from digrad.cli.reproduce import FIGURES
 from digrad.data import DATASETS
-from digrad.networks import TOPOLOGIES, WEIGHTS
+from digrad.networks import TIMETABLES, TOPOLOGIES, WEIGHTS
 
 ANSI = "\x1b"
 FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # would colour what is no terminal
@@ -100,7 +100,7 @@ def completed(line: str, shell: str = "bash") -> list[str]:
     [
         ("digrad an", ["analyze"]),
         ("digrad list topo", ["topologies"]),
-        ("digrad analyze ", [*TOPOLOGIES]),
+        ("digrad analyze ", [*TOPOLOGIES, *TIMETABLES]),
         ("digrad analyze direct", ["directed-ring"]),
         ("digrad analyze star --weights ", [*WEIGHTS]),
         ("digrad analyze star --push-graph r", ["reverse"]),

@@ -14,7 +14,7 @@ from digrad.algorithms.estimators import Estimated
 PAGE = Path(__file__).parents[2] / "docs/methods.md"
 ROWS = {
     row[0].strip("`"): row[1:]
-    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    for line in PAGE.read_text(encoding="utf-8").partition("## Networks that")[0].splitlines()
     if line.startswith("| `")
     for row in [[cell.strip() for cell in line.strip("|").split(" | ")]]
 }

@@ -305,15 +305,15 @@ def test_a_run_that_was_cut_off_is_not_stored(tmp_path: Path) -> None:
     made: list[Parts]
     opt, made = make()
     train(opt, made, 1)
-    working = opt.engine.pull
+    working = opt.engine.at
 
-    def broken(rows: torch.Tensor, /, *changes: object, **options: object) -> torch.Tensor:
+    def broken(t: int) -> None:
         raise RuntimeError("gone")
 
-    opt.engine.pull = broken  # type: ignore[method-assign]
+    opt.engine.at = broken  # type: ignore[method-assign, assignment]
     with pytest.raises(RuntimeError, match="gone"):
         train(opt, made, 1)
-    opt.engine.pull = working  # type: ignore[method-assign]
+    opt.engine.at = working  # type: ignore[method-assign]
     for call in (opt.state_dict, opt.consensus_vector, opt.step):
         with pytest.raises(ParameterError, match="step 1 was cut off"):
             call()

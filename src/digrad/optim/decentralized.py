@@ -55,7 +55,7 @@ from digrad.optim.buffers import Buffers
 from digrad.optim.company import Company
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
-from digrad.optim.groups import Groups, numbers, with_inner
+from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
 from digrad.optim.layout import Layout, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
@@ -321,6 +321,7 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         with self._telling():
             skip = self._check_gradients()
+        self._settings()  # refuses wrong options before anything moves
         self._cut_off = True
         seconds = self._take(skip) if self._company is None else self._go_on(skip, self._company)
         self._cut_off = False
@@ -331,10 +332,13 @@ class Decentralized(torch.optim.Optimizer):
     def _take(self, skip: Sequence[int]) -> float:
         """Take a step; return the seconds spent in exchanges."""
         scale = getattr(self, "grad_scale", None)  # set by a GradScaler for one step
-        self._groups.keep(self.param_groups)
-        settings = self._groups.settings(self.param_groups, self._per_lr)
         factor = 1.0 if scale is None else 1 / float(scale)
-        return self.rows.step(settings, scale=factor, skip=skip, t=self.t)
+        return self.rows.step(self._settings(), scale=factor, skip=skip, t=self.t)
+
+    def _settings(self) -> list[GroupOptions]:
+        """Return what each parameter group asks for now."""
+        self._groups.keep(self.param_groups)
+        return self._groups.settings(self.param_groups, self._per_lr)
 
     def _go_on(self, skip: Sequence[int], company: Company) -> float:
         """Take a step with the members there are, or leave it out if they already have."""

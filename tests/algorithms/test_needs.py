@@ -11,12 +11,14 @@ from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 STRONG = {"abm", "abn", "accelerated-push-pull"}
 PUSH_SUM = {"sgp", "gradient-push", "push-diging", "add-opt", "push-diging-atc"}
 PUSH_SUM |= {"sonata", "mg-push-diging", "local-sgp", "osgp", "push-saga", "push-svrg"}
-SYMMETRIC = {"extra", "exact-diffusion", "d2", "nids"}
+PUSH_SUM |= {"quantized-push-sum"}
+SYMMETRIC = {"extra", "exact-diffusion", "d2", "nids", "lead", "deepsqueeze"}
 DOUBLY = {"dsgd", "dsgt", "dsgt-hb", "momentum-tracking", "qg-dsgdm", "k-gt", *SYMMETRIC}
+DOUBLY |= {"choco-sgd", "c-gt"}
 TREES = {"btpp", "stpp"}
 AB = {"ab", "ab-cta", "sab"}
 ANY = {"push-pull", "push-pull-original", "k-step-push-pull", "ab-saga", "diffusion", "centralized"}
-ANY |= {"ab-svrg", *AB}
+ANY |= {"ab-svrg", "cpp", "rcpp", "b-cpp", *AB}
 
 
 def refusal(name, net):

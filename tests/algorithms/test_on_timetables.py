@@ -16,6 +16,7 @@ from digrad.algorithms import (
     check,
     costs,
 )
+from digrad.algorithms.compression.compressed import Compressed, check_messages
 from digrad.algorithms.contract import at_home
 from digrad.algorithms.estimators import Estimated, Saga, With
 from digrad.algorithms.transit import InTransit, in_transit
@@ -292,6 +293,7 @@ def accepted():
         for label, net in NETS.items():
             try:
                 check(algorithm, net)
+                check_messages(algorithm, net, 2)
                 in_transit(algorithm, silent_links(net))
             except DigradError:
                 continue
@@ -304,7 +306,9 @@ QUICK = dict(reversed(ACCEPTED))  # the first that a method accepts
 
 def test_every_method_meets_a_timetable():
     met = {name for name, _ in ACCEPTED}
-    assert set(ALGORITHMS) - met == {"btpp", "stpp"}, "which need trees in every slot"
+    small = {name for name, kind in ALGORITHMS.items() if issubclass(kind, Compressed)}
+    assert set(ALGORITHMS) - met - small == {"btpp", "stpp"}, "which need trees in every slot"
+    assert not met & small, "whose memory is of one network only"
     everywhere = [name for name in ALGORITHMS if sum(a == name for a, _ in ACCEPTED) == len(NETS)]
     assert {"push-pull", "sgp", "push-diging", "abm", "k-step-push-pull"} <= set(everywhere)
 

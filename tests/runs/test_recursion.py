@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
+from digrad.algorithms.compression.compressed import draws
 from digrad.algorithms.contract import StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
@@ -96,6 +97,7 @@ def stopping_at(r: Recursion, *stops: int, start: Moment | None = None) -> Momen
 
 
 PLAIN = [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Estimated)]
+PLAIN = [name for name in PLAIN if not draws(ALGORITHMS[name]())]  # from streams of the recursion
 
 
 @pytest.mark.parametrize("name", PLAIN)

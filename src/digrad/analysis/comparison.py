@@ -27,6 +27,7 @@ from digrad.networks.traffic import Load, traffic
 from digrad.theory import Setting
 
 KEYS = ("n_pi", "speedup_ratio", "worth", "transient_time", "largest_degree", "messages")
+LAST = float("inf")  # where what is not known is sorted
 OWN = (".npz", ".npy", ".mtx")  # files that name no attributes of links
 WeightNames = str | Sequence[str] | None
 
@@ -44,8 +45,8 @@ def compare(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Analyze topologies at one n, files as they are, each under all the weights.
 
-    ``files`` are options of ``build`` that belong to files. Returns the rows, shortest transient
-    time first, and why some networks do not exist at this n or under these weights.
+    ``files`` are options of ``build`` that belong to files. Returns the rows, what is expected
+    to learn best first, and why some networks do not exist at this n or under these weights.
     """
     rows, refused = [], {}
     for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
@@ -60,8 +61,19 @@ def compare(
         own = {"n": net.n} if is_file(name) else {}
         own |= {} if isinstance(weights, str | None) else {"weights": scheme}
         rows.append(_row(name, analyze(net, setting)) | own | _costs(net, load))
-    rows.sort(key=lambda row: (row["transient_time"] is None, row["transient_time"] or 0))
+    rows.sort(key=_outlook)
     return rows, refused
+
+
+def _outlook(row: dict[str, Any]) -> list[float]:
+    """Return what rows are sorted by: what is expected, then what is certified, then the paper."""
+    known = (_ratio(row), row.get("transient_certified"), row["transient_time"])
+    return [LAST if value is None else value for value in known]
+
+
+def _ratio(row: dict[str, Any]) -> float | None:
+    expected = row.get("expected")
+    return None if expected is None else float(expected["ratio"])
 
 
 def each_network(
@@ -148,9 +160,9 @@ def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType
         "n": lambda row: str(row["n"]) if "n" in row else None,
         "weights": lambda row: row.get("weights"),
         "nπ": lambda row: number(row["n_pi"]),
-        "Q/(nπ²)": lambda row: number(row["speedup_ratio"]),
-        "worth": lambda row: number(row["worth"], 4),
-        "transient time": lambda row: number(row["transient_time"]),
+        "expected": lambda row: _given(_ratio(row), digits=3, after=" x SGD"),
+        "T_z certified": lambda row: _given(row["transient_certified"], digits=3),
+        "T of the paper": lambda row: _given(row["transient_time"], digits=3),
         "largest degree": lambda row: str(row["largest_degree"]),
         "messages": lambda row: f"{row['messages']:,.6g}",
         "MB": lambda row: _given(row.get("bytes_per_step"), 1e-6),
@@ -170,8 +182,10 @@ def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType
     return Group(out, *found, *head, *notes)
 
 
-def _given(value: float | None, scale: float = 1.0) -> str | None:
-    return None if value is None else number(scale * value, 4)
+def _given(
+    value: float | None, scale: float = 1.0, *, digits: int = 4, after: str = ""
+) -> str | None:
+    return None if value is None else number(scale * value, digits) + after
 
 
 def _costs(net: AnyNetwork, load: Load | None) -> dict[str, Any]:
@@ -186,4 +200,5 @@ def _costs(net: AnyNetwork, load: Load | None) -> dict[str, Any]:
 
 def _row(name: str, a: Analysis | TimetableAnalysis) -> dict[str, Any]:
     full = a.to_dict()
-    return {"topology": name, **{key: full[key] for key in KEYS}}
+    more = {key: full.get(key) for key in ("expected", "transient_certified")}
+    return {"topology": name, **{key: full[key] for key in KEYS}, **more}

@@ -227,7 +227,7 @@ def compare(
         float, typer.Option(help="The share of the first gap at which the race ends.")
     ] = 0.01,
 ) -> None:
-    """Put networks side by side, shortest transient time first.
+    """Put networks side by side, the one expected to learn best first.
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """

@@ -200,7 +200,7 @@ def _text(value: Any) -> str:
 def compare(
     what: Sequence[str] | str, n: int = 16, setting: Setting | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """Put topologies side by side, shortest transient time first; a row for each.
+    """Put topologies side by side, the one expected to learn best first; a row for each.
 
     Those that do not exist at this n, or under these weights, are named in a warning of the logger
     ``digrad``; if none exists, that is an error.

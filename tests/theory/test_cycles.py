@@ -7,7 +7,9 @@ from digrad.networks import (
     Digraph,
     Timetable,
     base_graph,
+    binary_tree,
     build,
+    directed_ring,
     one_peer_exponential,
     weigh,
 )
@@ -119,3 +121,15 @@ def test_silent_losses_on_a_timetable_keep_shares_in_transit():
     assert (kept < 0.9).all()
     assert (kept > 0.3).all()
     assert root_vectors(lossy).n_pi < root_vectors(net).n_pi
+
+
+def test_silent_losses_where_pull_links_do_not_push():
+    """By symmetry a ring is the same either way round; on a tree all gradients end at the root."""
+    lossy = {"chances": Chances(loss=Loss(0.3))}
+    rings = [
+        Timetable([weigh(directed_ring(7), push_graph=way)], **lossy) for way in ("same", "reverse")
+    ]
+    same, reverse = (root_vectors(net).n_pi for net in rings)
+    assert reverse == pytest.approx(same, rel=1e-12)
+    tree = Timetable([binary_tree(7)], **lossy)
+    assert root_vectors(tree).n_pi == pytest.approx(7, rel=1e-12)

@@ -80,7 +80,8 @@ def root_vectors(net: AnyNetwork) -> Perron | Turning:
         return perron(net)
     pushes = [slot.C for slot in net.expected]
     if net.chances.silent:
-        pushes = [_lifted(net, slot) for slot in net.expected]
+        links = np.unique(np.concatenate([_pushed(slot)[0] for slot in net.expected]))
+        pushes = [_lifted(net, slot, links) for slot in net.expected]
     phi = _turned([csr_array(slot.R.T) for slot in reversed(net.expected)])[::-1]
     psi = _turned(pushes)[:, : net.n]
     return Turning(phi, psi, net.every, net.is_random)
@@ -99,16 +100,24 @@ def _turned(flows: Sequence[csr_array]) -> Vectors:
     return np.array(vectors[1:])
 
 
-def _lifted(net: Timetable, slot: Slot) -> csr_array:
-    """Return the expected push with a node for each link, which holds what is in transit.
-
-    Of what is sent a share p goes there; it leaves with the next message that arrives.
-    """
-    lost, n = net.chances.returned, net.n
+def _pushed(slot: Slot) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the links that a slot pushes over, each as one number, and their weights."""
     off = csr_array(slot.C - diags_array(slot.C.diagonal())).tocoo()
     receivers, senders = (index.astype(np.int64) for index in off.coords)
-    links, count = np.searchsorted(net.links, receivers * n + senders), len(net.links)
-    sent = off.data / (1 - lost)  # the mean of a slot is as if lost shares came back
+    return receivers * slot.n + senders, off.data
+
+
+def _lifted(net: Timetable, slot: Slot, every: NDArray[np.int64]) -> csr_array:
+    """Return the expected push with a node for each link, which holds what is in transit.
+
+    Of what is sent a share p goes there; it leaves with the next message that arrives. ``every``
+    are the links of all slots that ever push: nothing would leave the node of any other.
+    """
+    lost, n = net.chances.returned, net.n
+    keys, weights = _pushed(slot)
+    receivers, senders = np.divmod(keys, n)
+    links, count = np.searchsorted(every, keys), len(every)
+    sent = weights / (1 - lost)  # the mean of a slot is as if lost shares came back
     out = csr_array((sent, (links, senders)), shape=(count, n))
     kept = diags_array(1 - np.asarray(out.sum(axis=0)).ravel())
     comes = csr_array((np.full(len(links), 1 - lost), (receivers, links)), shape=(n, count))

@@ -239,6 +239,7 @@ def compare(
     from digrad.theory import Setting
 
     check_figure(figure)
+    _check_race(clock, methods, figure, compute_ms)
     names = topologies or [*TOPOLOGIES, *TIMETABLES]
     setting = Setting(lipschitz, sigma, delta_f, f0, steps)
     load = Load(model_mb, compute_ms, port_mbit)
@@ -265,6 +266,22 @@ def compare(
     show(table(rows, refused))
     if figure is not None:
         show(f"figure: {figure}")
+
+
+def _check_race(clock: str | None, methods: str, figure: Path | None, compute_ms: float) -> None:
+    """Refuse options of a race without one, and those that a race has no use for."""
+    if clock is None and methods:
+        what, hint = "--methods race on a clock, and there is none", 'add --clock ""'
+    elif clock is not None and figure is not None:
+        what, hint = "a race has no figure", "drop --figure, or --clock"
+    elif clock is not None and compute_ms:
+        what, hint = (
+            "a clock says itself what a gradient takes",
+            '--clock "compute=0.03", in seconds',
+        )
+    else:
+        return
+    raise ParameterError(message(what, hint=hint))
 
 
 def _race(

@@ -209,6 +209,7 @@ def flat(data: Any, where: str = "") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @given(net=stochastic_networks(max_n=6), data=st.data())
 def test_relabelling_the_nodes_permutes_vectors_and_roots_and_nothing_else(net, data):
     order = data.draw(st.permutations(range(net.n)))

@@ -19,6 +19,7 @@ def test_complete_averaging_is_sgd():
     assert found.step == pytest.approx(np.sqrt(2 * 7 / 301))
 
 
+@pytest.mark.slow
 def test_nodes_that_differ_are_averaged_over_all_ways_to_differ():
     net, s = weigh(multi_sub_ring(6)), Setting(F0=40.0, sigma=0.3, T=50)
     found = outlook(net, s)

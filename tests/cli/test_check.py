@@ -66,6 +66,7 @@ def test_an_own_class_on_real_processes(
     assert lines[-1] == "ok      processes: Two real processes come to the simulator's numbers."
 
 
+@pytest.mark.slow
 def test_a_liar_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("mine.py:Liar", monkeypatch) == 1
     said = capsys.readouterr().out

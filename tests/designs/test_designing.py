@@ -69,6 +69,7 @@ def test_the_links_stay_and_the_network_is_an_ordinary_one(flower: Any, tmp_path
     assert isinstance(load(tmp_path / "d.npz"), Network)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights() -> None:
     made = [design(multi_sub_ring(8), seed=seed).network for seed in (0, 0, 1)]
     assert np.array_equal(made[0].R.toarray(), made[1].R.toarray())

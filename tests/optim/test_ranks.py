@@ -13,7 +13,7 @@ from optim.training import FORMS, answer, expected, network_of
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 SLOW = [(3, None), (4, None), (8, 8)]
-RANKS = [(2, None), (2, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+RANKS = [(2, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((2, None), *SLOW))]
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 

@@ -151,7 +151,9 @@ def trained(node: Node, steps: int) -> Tensor:
     return node.x.detach().clone()
 
 
-@pytest.mark.parametrize("algorithm", ["push-pull", "push-diging"])
+@pytest.mark.parametrize(
+    "algorithm", ["push-pull", pytest.param("push-diging", marks=pytest.mark.slow)]
+)
 def test_survivors_reach_their_own_optimum(make: Callable[..., Run], algorithm: str) -> None:
     run, dead = make(), "n2"
     took = []
@@ -230,6 +232,7 @@ def test_one_that_joins_late_takes_the_others_model(make: Callable[..., Run]) ->
         assert float((found[name][1] - best).norm()) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_hub_may_die_and_come_back(make: Callable[..., Run]) -> None:
     run = make(timeout=8.0)
     gate = threading.Barrier(4)

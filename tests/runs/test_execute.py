@@ -285,6 +285,7 @@ def test_interrupted_side_by_side(tmp_path: Path) -> None:
     assert [file.t for file in files if file] == [12, 6, 6, 6]
 
 
+@pytest.mark.slow
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, Estimated)}
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs if a not in of_samples]

@@ -69,6 +69,7 @@ def test_bytes_do_not_depend_on_workers(tmp_path: Path, whole: Any) -> None:
         assert children(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_as_many_as_pay(
     tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,13 +155,8 @@ def test_a_job_that_kills_and_one_that_fails(tmp_path: Path) -> None:
     assert children(os.getpid()) == []
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        signal.SIGKILL,
-        *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGTERM)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_the_parent_is_stopped(how: signal.Signals, tmp_path: Path, whole: Any) -> None:
     """Its workers end by themselves; what is stored is gone on from, to the same bytes."""
     out, file = tmp_path / "run", tmp_path / "long.toml"

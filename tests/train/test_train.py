@@ -56,7 +56,13 @@ def same(a: Path, b: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("problem", [QUADRATIC, LOGISTIC], ids=["quadratic", "logistic"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(QUADRATIC, id="quadratic"),
+        pytest.param(LOGISTIC, id="logistic", marks=pytest.mark.slow),
+    ],
+)
 def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, world: int) -> None:
     """Blocks of three and two nodes; bytes and all; plotted beside the simulator's."""
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]

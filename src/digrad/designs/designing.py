@@ -151,8 +151,8 @@ def _check(
             why = "--local only weighs links" if local else f"it takes at most {LARGEST} nodes"
             raise ParameterError(message(f"{option} does not work here: {why}", hint="drop it"))
     if task.goal == "time" and Measured("", net, task).traffic.seconds_per_step is None:
-        what = "the time of a step is unknown: no latency or bandwidth, or no size of a model"
-        hint = "pass --model-mb with --bandwidth-attr or --port-mbit, or --latency-attr"
+        what = "the time of a step is unknown: it takes latencies, or bandwidths and a model's size"
+        hint = "--model-mb is the size; --bandwidth-attr, --port-mbit and --latency-attr the links"
         raise ParameterError(message(what, hint=hint))
 
 

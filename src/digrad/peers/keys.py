@@ -74,7 +74,7 @@ def public_half(path: Path) -> str:
         _, begin, rest = raw.partition(BEGIN)
         return b64encode(ssl.PEM_cert_to_DER_cert(begin + rest)).decode()
     except FileNotFoundError:
-        hint = "`digrad keys new NAME` makes one; --key says where it is"
+        hint = "`digrad keys new NAME` makes one, as keys/NAME.key; name it with its folder"
         raise FileFormatError(message(f"{path}: no such key file", hint=hint)) from None
     except (OSError, ValueError) as error:
         hint = "`digrad keys new NAME` makes one"

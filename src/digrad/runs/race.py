@@ -60,8 +60,9 @@ def read_clock(text: str) -> Clock:
     try:
         table = tomllib.loads(f"clock = {{{text}}}")["clock"]
     except tomllib.TOMLDecodeError as error:
-        what = f"the clock {text!r} cannot be read: {error}"
-        hint = 'key=value with commas between, as in "straggler=5.0, latency=0.2"'
+        said = str(error).partition(" (at")[0]  # places are those of a line that nobody wrote
+        what = f"the clock {text!r} cannot be read: {said}"
+        hint = """key=value with commas between, words in quotes: "distribution='heavy-tailed'\""""
         raise ParameterError(message(what, hint=hint)) from error
     return clock(**arguments(clock, table, "clock", ("folders",)))
 

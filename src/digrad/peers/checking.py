@@ -13,6 +13,7 @@ from digrad.peers.secure import Credentials
 CHECK = -2  # the epoch in which links are tried out
 PINGS = 10
 LOAD = 1 << 23  # bytes by which bandwidth is measured
+LINGER = 5.0  # seconds for which others may still measure what comes in here
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,31 @@ def check_links(who: Credentials, seconds: float) -> list[Checked]:
     try:
         for end in links.ends:
             end.start()
+        found: dict[Link, Checked] = {}
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not all(end.up for end in links.ends):
+        while time.monotonic() < until and len(found) < len(own):
             time.sleep(0.02)
-        found = [_check(membership, link, end) for link, end in links.items()]
+            # Each as soon as it is open: who is done first leaves, and was there all the same.
+            found |= {
+                link: _check(membership, link, end)
+                for link, end in links.items()
+                if end.up and link not in found
+            }
+        missing = {
+            link: _check(membership, link, end) for link, end in links.items() if link not in found
+        }
+        _linger([end for end in links.ends if not isinstance(end, Outlet)])
         links.leave("checked", 5.0)
-        return found
+        return [found.get(link) or missing[link] for link, _ in links.items()]
     finally:
         links.close()
         board.close()
+
+
+def _linger(inlets: list[End]) -> None:
+    until = time.monotonic() + LINGER
+    while time.monotonic() < until and any(end.up for end in inlets):
+        time.sleep(0.02)
 
 
 def _check(membership: Membership, link: Link, end: End) -> Checked:
@@ -57,6 +74,8 @@ def _check(membership: Membership, link: Link, end: End) -> Checked:
     small, large = (memory_of(torch.zeros(size, dtype=torch.uint8)) for size in (1, LOAD))
     there_and_back = min(_seconds(end, small) for _ in range(PINGS))
     loaded = _seconds(end, large)
+    if not end.up or loaded < there_and_back:  # it was closed meanwhile: no measure of anything
+        return Checked(link, dialler)
     rate = 8e-6 * LOAD / max(1e-9, loaded - there_and_back / 2)
     return Checked(link, dialler, "", 500 * there_and_back, rate)
 

@@ -13,7 +13,7 @@ from digrad.peers.secure import Credentials
 CHECK = -2  # the epoch in which links are tried out
 PINGS = 10
 LOAD = 1 << 23  # bytes by which bandwidth is measured
-LINGER = 5.0  # seconds for which others may still measure what comes in here
+LINGER = 2.0  # seconds for which others may still measure what comes in here
 
 
 @dataclass(frozen=True)

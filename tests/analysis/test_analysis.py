@@ -138,7 +138,7 @@ def test_undirected_networkx_graphs_and_names():
     assert as_json(digrad.analyze(NAMED))["names"] == ["a", "ß", "c", "d", "Zürich"]
 
 
-@pytest.mark.parametrize("sigma", [1.0, 0.0])
+@pytest.mark.parametrize("sigma", [1.0, pytest.param(0.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_topology_gives_json_and_a_report(name, sigma):
     for n in SIZES[name]:

@@ -108,6 +108,7 @@ def test_fewer_links() -> None:
     assert made.after.score <= tree.score
 
 
+@pytest.mark.slow
 def test_more_links() -> None:
     ring = directed_ring(8)
     made = design(ring, add_links=2)
@@ -133,6 +134,7 @@ def test_local_weights_follow_from_degrees() -> None:
     assert made.after.score <= made.before.score
 
 
+@pytest.mark.slow
 def test_goals_choose_by_their_own_measure() -> None:
     graph = erdos_renyi(10, p=0.4, seed=1)
     slow = Load(model_mb=10, port_mbit=10)

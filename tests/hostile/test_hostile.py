@@ -7,7 +7,7 @@ import pytest
 from hostile.campaign import Report, Worker, campaign, inputs_of
 from hostile.worker import KINDS, MEMORY
 
-FEW = 30  # inputs of a kind in every run of the tests
+FEW = 20  # inputs of a kind in every run of the tests
 MANY = 2000  # in a long one
 BATCH = 100
 

@@ -168,7 +168,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+LONG = ("guides/processes.md", "tutorials/machines.md", "howto/design.md", "howto/workers.md")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name.endswith(LONG) else ())
+        for name in DOCUMENTS
+    ],
+)
 def test_the_examples_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in COLOURS:
         monkeypatch.delenv(name, raising=False)

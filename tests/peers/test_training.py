@@ -206,6 +206,7 @@ def test_a_ring_is_closed_around_a_lost_node(make: Callable[..., Run]) -> None:
         assert len(found[name][1].pull_graph.edges) == 3
 
 
+@pytest.mark.slow
 def test_one_that_joins_late_takes_the_others_model(make: Callable[..., Run]) -> None:
     run = make(start=2.0)
     early = run.names[:3]

@@ -94,6 +94,7 @@ def test_as_many_as_pay(
     assert len(shared) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed(
     tmp_path: Path, whole: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,6 +183,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_objects_from_python(caplog: pytest.LogCaptureFixture) -> None:
     """They are sent where that can be, and the run is kept in memory."""
     problem = dg.problems.Quadratic.generate(5, 3, sigma=0.5)

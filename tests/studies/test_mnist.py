@@ -108,6 +108,7 @@ def test_figure_3_quickly(tiny: Path, tmp_path: Path, command: Command) -> None:
     assert (code, again) == (0, text)
 
 
+@pytest.mark.slow
 def test_robustness_quickly(
     tiny: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_logistic() -> None:
     assert number(r"loss ([\d.]+)", said("logistic.py", "--steps", 1, "--lr", 0)) > 0.5
 
 
+@pytest.mark.slow
 def test_mnist_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """With dropout and a schedule, stopped and resumed, it ends where one run does."""
     whole = said("mnist.py", "--steps", 110, "--checkpoints", tmp_path / "whole")
@@ -54,6 +55,7 @@ def test_mnist_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["step-000100"]
 
 
+@pytest.mark.slow
 def test_transformer_goes_on_from_a_model(tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     first = number(r"loss ([\d.]+)", said("transformer.py", "--steps", 25, "--save", file))

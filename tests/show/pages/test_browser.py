@@ -394,6 +394,7 @@ def test_a_page_of_a_run_under_way_updates_itself(show: Open, browser: Any, tmp_
         assert view.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_page_in_a_frame(browser: Any, run: Path, tmp_path: Path) -> None:
     notebook = tmp_path / "notebook.html"
     notebook.write_text(f"<!doctype html><body>{framed(run_page([run.parent]))}", encoding="utf-8")

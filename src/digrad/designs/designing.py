@@ -152,7 +152,9 @@ def _check(
             raise ParameterError(message(f"{option} does not work here: {why}", hint="drop it"))
     if task.goal == "time" and Measured("", net, task).traffic.seconds_per_step is None:
         what = "the time of a step is unknown: it takes latencies, or bandwidths and a model's size"
-        hint = "--model-mb is the size; --bandwidth-attr, --port-mbit and --latency-attr the links"
+        hint = (
+            "pass --model-mb with --bandwidth-attr or --port-mbit; or --latency-attr and --model-mb"
+        )
         raise ParameterError(message(what, hint=hint))
 
 

@@ -4,6 +4,7 @@ One node, one link at a time, a queue of events: slow and obvious. The engine is
 """
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -16,7 +17,7 @@ Gradient = Callable[[int, int, Any], Any]  # node, number of the gradient, point
 ARRIVAL, WAKE = 0, 1
 
 
-class Naive:
+class Naive(ABC):
     """What all methods share: weights, neighbours, the start."""
 
     newest = True  # older messages are ignored; otherwise each one counts
@@ -36,14 +37,14 @@ class Naive:
     def point(self, i: int) -> Any:
         return self.x[i]
 
-    def give(self, i: int, g: Any, now: float, k: int) -> dict[tuple[int, int], Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def give(self, i: int, g: Any, now: float, k: int) -> dict[tuple[int, int], Any]: ...
 
-    def arrive(self, link: tuple[int, int], parcel: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def arrive(self, link: tuple[int, int], parcel: Any) -> None: ...
 
-    def take(self, i: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, i: int) -> None: ...
 
     def defect(self, flying: list[tuple[tuple[int, int], Any]]) -> float:
         """How far what must be conserved is off."""

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from digrad.algorithms.around import Around
 from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.states import joined
 from digrad.base.errors import ParameterError, message
 
 # By name in ``Estimator.names``; none before the first step.
@@ -164,10 +165,8 @@ ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
 SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
 
 
-class Estimated(Algorithm[Any]):
+class Estimated(Around):
     """A method whose gradients an estimator makes; its state is the method's, then the memory."""
-
-    method: Algorithm[Any]
 
     @property
     @abstractmethod
@@ -179,14 +178,14 @@ class Estimated(Algorithm[Any]):
 
         The tensors of the old memory may be overwritten: see ``own``.
         """
-        memory = s[len(without(s)) :]
+        memory = s[len(self.inside(s)) :]
         g, memory = self.estimator(memory, t, self.point(s), samples)
-        return g, type(s)(*without(s), *memory)
+        return g, type(s)(*self.inside(s), *memory)
 
     def own(self, s: Any) -> Any:
         """Return the state with a memory that may be overwritten."""
-        memory = s[len(without(s)) :]
-        return type(s)(*without(s), *(None if v is None else v.clone() for v in memory))
+        memory = s[len(self.inside(s)) :]
+        return type(s)(*self.inside(s), *(None if v is None else v.clone() for v in memory))
 
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
@@ -194,31 +193,11 @@ class Estimated(Algorithm[Any]):
         return joined(kind, self.estimator.names)(*s)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        own = without(s)
+        own = self.inside(s)
         return type(s)(*self.method.step(own, g, net, lr), *s[len(own) :])
 
     def early(self, s: Any) -> tuple[tuple[Verb, Tensor], ...]:
-        return self.method.early(without(s)) if isinstance(self.method, Early) else ()
-
-    def point(self, s: Any) -> Tensor:
-        return self.method.point(without(s))
-
-    def answer(self, s: Any) -> Tensor:
-        return self.method.answer(without(s))
-
-    def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(without(s))
-
-    def row_bits(self, dim: int, each: int) -> int:
-        return self.method.row_bits(dim, each)
-
-    @property
-    def speed(self) -> float:
-        return self.method.speed
-
-    @property
-    def linear(self) -> bool:
-        return self.method.linear
+        return self.method.early(self.inside(s)) if isinstance(self.method, Early) else ()
 
 
 @dataclass(frozen=True)

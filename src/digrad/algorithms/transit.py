@@ -20,10 +20,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from digrad.algorithms.around import Around
 from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home
 from digrad.algorithms.counting import DIM, STEPS, Alone, Call
 from digrad.algorithms.estimators import SAID, Estimated, With
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.states import joined
 from digrad.base.errors import ParameterError, message
 
 
@@ -37,7 +38,7 @@ def in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
 
 
 @dataclass(frozen=True)
-class InTransit(Algorithm[Any]):
+class InTransit(Around):
     """Any method, with what is in transit on the links into each node.
 
     Args:
@@ -76,22 +77,6 @@ class InTransit(Algorithm[Any]):
         return tuple(f"{name}_in_transit_{k}" for name in pushed for k in range(self.links))
 
     @property
-    def samples(self) -> int:
-        return self.method.samples
-
-    @property
-    def speed(self) -> float:
-        return self.method.speed
-
-    @property
-    def linear(self) -> bool:
-        return self.method.linear
-
-    @property
-    def traceable(self) -> bool:
-        return self.method.traceable
-
-    @property
     def local_steps(self) -> int:
         return self.method.local_steps if isinstance(self.method, StepsAtHome) else 0
 
@@ -104,22 +89,13 @@ class InTransit(Algorithm[Any]):
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         mixer = _Waiting(net, self._waiting(s))
-        own = self.method.step(without(s), g, mixer, lr)
+        own = self.method.step(self.inside(s), g, mixer, lr)
         return type(s)(*own, *(part for parts in mixer.waiting.values() for part in parts))
 
     def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
-        own, method = without(s), self.method
+        own, method = self.inside(s), self.method
         assert isinstance(method, StepsAtHome)
         return type(s)(*method.local(own, g, lr), *s[len(own) :])
-
-    def point(self, s: Any) -> Tensor:
-        return self.method.point(without(s))
-
-    def answer(self, s: Any) -> Tensor:
-        return self.method.answer(without(s))
-
-    def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(without(s))
 
     def _waiting(self, s: Any) -> dict[str, list[Tensor]]:
         memory = list(s[len(s) - len(self._pushed) * self.links :])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.streams import Draws
+from digrad.theory.eigenvectors import Perron
 
 Floats = NDArray[np.float64]
 
@@ -23,13 +24,11 @@ LEAST_STEP, MOST_STEP = 1e-6, 64.0  # γ outside of which nothing is looked for
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """Dense weights with their Perron vectors: R, C, π_R, π_C and π = π_Rᵀπ_C."""
+class Pair(Perron):
+    """Dense weights with their Perron vectors."""
 
     R: Floats
     C: Floats
-    pi_R: Floats
-    pi_C: Floats
 
     @classmethod
     def of(cls, R: Floats, C: Floats) -> "Pair":
@@ -38,22 +37,7 @@ class Pair:
         flat, ones = np.full((n, n), 1 / n), np.full(n, 1 / n)
         pi_R = np.linalg.solve(np.eye(n) - R.T + flat, ones)
         pi_C = np.linalg.solve(np.eye(n) - C + flat, ones)
-        return cls(R, C, pi_R, pi_C)
-
-    @property
-    def n(self) -> int:
-        """The number of nodes."""
-        return len(self.R)
-
-    @property
-    def pi(self) -> float:
-        """π_Rᵀπ_C."""
-        return float(self.pi_R @ self.pi_C)
-
-    @property
-    def n_pi(self) -> float:
-        """nπ: S-PP with step g moves like SGD with step g nπ."""
-        return self.n * self.pi
+        return cls(pi_R, pi_C, R, C)
 
 
 def curvatures(n: int, condition: float, seed: int, draws: int = DRAWS) -> Floats:

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -50,7 +51,7 @@ class DisagreeError(StrangerError):
     """A member that was started with something else than this node."""
 
 
-class End:
+class End(ABC):
     """What both ends of a link have in common: a connection that is made again when it breaks.
 
     Args:
@@ -171,8 +172,9 @@ class End:
         """Return the number of the next message, where this is the end that receives."""
         return 0
 
+    @abstractmethod
     def _talk(self, sock: socket.socket, wanted: int) -> None:
-        raise NotImplementedError
+        """Use a connection until it breaks; ``wanted`` is the next message of the other end."""
 
     def check(self) -> None:
         """Raise if nothing more can be expected of the link."""

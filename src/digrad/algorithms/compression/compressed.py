@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from digrad.algorithms.around import Around
 from digrad.algorithms.compression.mixer import Compressing, Line
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import (
@@ -21,19 +22,18 @@ from digrad.algorithms.contract import (
 )
 from digrad.algorithms.counting import Alone
 from digrad.algorithms.estimators import Estimated, With
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.states import joined
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
 
 
-class Compressed(Algorithm[Any]):
+class Compressed(Around):
     """A method whose messages are compressed; its state is the method's, then the memory."""
 
     more_needs: ClassVar[Needs] = Needs(0)  # beside the method's
 
-    method: Algorithm[Any]
     compress: Compression
 
     def init(self, x: Tensor) -> Any:
@@ -67,43 +67,18 @@ class Compressed(Algorithm[Any]):
         return tuple(name for line in self._lines.values() for name in line.kept(decay))
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        own = self._own(s)
+        own = self.inside(s)
         kept = dict(zip(self._names, s[len(own) :], strict=True))
         mixer = Compressing(net, self.compress, self._lines, kept, g.shape[-1])
         after = self.method.step(own, g, mixer, lr)
         return type(s)(*after, *mixer.memory.values())
 
-    def _own(self, s: Any) -> Any:
-        """Return the state of the method alone."""
-        return without(s) if self._names else s
-
-    def point(self, s: Any) -> Tensor:
-        return self.method.point(self._own(s))
-
-    def answer(self, s: Any) -> Tensor:
-        return self.method.answer(self._own(s))
-
-    def tracker(self, s: Any) -> Tensor | None:
-        return self.method.tracker(self._own(s))
+    def inside(self, s: Any) -> Any:
+        """Return the state of the method in it; plain messages need no memory."""
+        return super().inside(s) if self._names else s
 
     def row_bits(self, dim: int, each: int) -> int:
         return self.compress.compressor.row_bits(dim, each)
-
-    @property
-    def samples(self) -> int:
-        return self.method.samples
-
-    @property
-    def speed(self) -> float:
-        return self.method.speed
-
-    @property
-    def linear(self) -> bool:
-        return self.method.linear
-
-    @property
-    def traceable(self) -> bool:
-        return self.method.traceable
 
     def _say(self) -> None:
         """Say of itself what the method says, as far as compression leaves it so."""
@@ -152,7 +127,7 @@ class CompressedRounds(CompressedMethod):
 
     def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
         """Take a step at home; the memory stays as it is."""
-        own = self._own(s)
+        own = self.inside(s)
         return type(s)(*self._local.local(own, g, lr), *s[len(own) :])
 
 

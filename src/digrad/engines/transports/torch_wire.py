@@ -78,8 +78,8 @@ class TorchWire:
             return
         for peer in set(range(dist.get_world_size(self._group))) - {dist.get_rank(self._group)}:
             with suppress(RuntimeError, ValueError):  # that one is closed already
-                nothing = torch.empty(1)
-                dist.irecv(nothing, group=self._group, group_src=peer, tag=NEVER).wait(AT_ONCE)
+                nothing = start_each(self._group, [], [(peer, torch.empty(1))], NEVER)[1]
+                nothing[0][1].wait(AT_ONCE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,7 @@ def test_whole_numbers_of_any_make(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, True, 4.0, "4", -1, np.nan, [4], HUGE, np.bool_(1)])
 def test_what_is_no_whole_number(value: Any) -> None:
-    with pytest.raises(
-        ParameterError, match="n must be a whole number (from 0 on|in 0 .. [0-9]+), got "
-    ):
+    with pytest.raises(ParameterError, match=r"n must be a whole number (from 0 on|in 0 .. \d+), "):
         whole(value, "n")
     with pytest.raises(ParameterError, match=r"a seed is an integer in 0 .. 2\^63 - 1, got "):
         seed_of(value)

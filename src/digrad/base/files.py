@@ -83,7 +83,7 @@ def _table_of(parse: Any, text: str, kind: str) -> Any:
     except FileFormatError:
         raise
     except ValueError as error:
-        # Python's own words of an integer with thousands of digits tell how to take it all the same.
+        # Of an integer with thousands of digits Python says how to take it all the same.
         why = "a number in it has too many digits" if "digits; use sys." in str(error) else error
         raise FileFormatError(f"not a {kind} file: {why}") from error
     except RecursionError as error:

@@ -78,7 +78,7 @@ def race(
     found, refused = [], dict[str, str]()
     for label, net in networks.items():
         for name in methods:
-            method = as_method(name)
+            method = as_method(name, clock=True)
             try:
                 check(method, net)
                 on_clock = timing(method, net, times, sizes)

@@ -11,6 +11,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import is_own
 from digrad.clocks import Clock
 from digrad.clocks.draws import Floats
+from digrad.clocks.patient import Patient
 from digrad.networks import Network
 from digrad.networks.registry import as_network
 from digrad.runs.experiment import Experiment, load_experiment
@@ -90,16 +91,21 @@ def _in_step(on_clock: InStep, lanes: list[Lane], until: float) -> None:
 
 
 def _unwaiting(on_clock: Unwaiting, clock: Clock, lanes: list[Lane], until: float) -> None:
-    """A gradient that ends when it does began as long before as it takes; gaps are waits."""
+    """A gradient that ends when it does began as long before as it takes; gaps are waits.
+
+    Who waits for messages does so with its gradient in hand.
+    """
+    hand = isinstance(on_clock.calendar, Patient)
     last, rounds = [0.0] * len(lanes), 0
     while rounds == 0 or min(last) < until:
         found = on_clock.calendar.rounds(rounds, rounds + 1)
         spent = clock.computing(found.node, found.number)
         for node, end, long in zip(found.node, found.time, spent, strict=True):
-            start = float(end - long)
-            if start > last[node] + 1e-9:
-                lanes[node].waiting.append((last[node], start))
-            lanes[node].computing.append((start, float(end)))
+            start = last[node] if hand else float(end - long)
+            if end - long > last[node] + 1e-9:
+                wait = (start + float(long), float(end)) if hand else (last[node], start)
+                lanes[node].waiting.append(wait)
+            lanes[node].computing.append((start, start + float(long)))
             last[node] = float(end)
         rounds += 1
 

@@ -16,6 +16,7 @@ from digrad.clocks import Clock
 from digrad.clocks.calendar import Calendar
 from digrad.clocks.links import Links
 from digrad.clocks.meetings import Meetings, WaitingMeetings
+from digrad.clocks.patient import Patient
 from digrad.clocks.waiting import Trip, Waiting
 from digrad.networks.network import Network
 
@@ -58,7 +59,7 @@ class InStep:
 class Unwaiting:
     """A method that waits for nobody."""
 
-    calendar: Calendar | Meetings | WaitingMeetings
+    calendar: Calendar | Patient | Meetings | WaitingMeetings
     sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a round
 
     def time(self, t: int) -> float:
@@ -113,7 +114,8 @@ def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Siz
     refuse_loss(method, clock)
     pull, push = parcel_sizes(method)
     by_pull, by_push = (part[0] * sizes.vector + part[1] * sizes.scalar for part in (pull, push))
-    calendar = Calendar(clock, Links.of(net, clock, by_pull, by_push))
+    links = Links.of(net, clock, by_pull, by_push)
+    calendar = Patient(clock, links, method.every) if method.waits else Calendar(clock, links)
     degrees = [
         np.bincount(graph.edges[:, 0], minlength=net.n)
         for graph in (net.pull_graph, net.push_graph)
@@ -122,7 +124,7 @@ def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Siz
     total = by_pull * degrees[0] + by_push * degrees[1]
 
     def sent(t: int) -> tuple[int, int]:
-        gives = calendar.gradients(t)
+        gives = calendar.exchanges(t)
         return int(gives @ vectors), int(gives @ total)
 
     return Unwaiting(calendar, sent)
@@ -141,11 +143,18 @@ def in_pairs(method: Pairwise[Any], net: Network, clock: Clock, sizes: Sizes) ->
 
 
 def kept_vectors(method: Method[Any]) -> int:
-    """Count the vectors of a node: its state, and some parcels of it on their way."""
-    x = torch.zeros(1, 1, 2)
-    state = method.init(x)
-    parcel = method.parcel(state) if isinstance(method, Asynchronous) else ()
-    return int(sum(v.shape[-1] > 1 for v in state) + 3 * sum(v.shape[-1] > 1 for v in parcel))
+    """Count the vectors that a node keeps."""
+    state: Any = method.init(torch.zeros(1, 1, 2))
+    return int(sum(v.shape[-1] > 1 for v in state))
+
+
+def simulated_vectors(method: Method[Any]) -> int:
+    """Count them with some parcels of it that are on their way."""
+    kept = kept_vectors(method)
+    if not isinstance(method, Asynchronous):
+        return kept
+    pull, push = parcel_sizes(method)
+    return kept + 3 * (pull[0] + push[0])
 
 
 def parcel_sizes(method: Asynchronous[Any, Any]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -121,6 +121,39 @@ def test_objects_that_act_alone_get_a_clock_and_are_found_again(tmp_path: Path) 
     assert both[0] == both[1]
 
 
+def test_timetables_have_the_time_of_their_own_links(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    nets = [
+        {"topology": "one-peer-exponential", "n": 8},
+        {"topology": "exponential", "n": 8},
+        {"topology": "exponential", "n": 8, "every": 3, "name": "often"},
+        {"topology": "exponential", "n": 8, "loss": 0.3, "name": "lossy"},
+    ]
+    times = {"distribution": "constant", "latency": 0.25, "bandwidth": 48.0}
+    asked = {"networks": nets, "algorithms": [{"algorithm": "push-pull"}], "clock": times}
+    run(experiment(**asked), tmp_path / "run")
+    last = {row["network"]: row for row in rows(tmp_path / "run") if row["step"] == "12"}
+    each = 1 + 2 * (0.25 + 12 / 48)  # a gradient, then 12 bytes there and 12 bytes back
+    assert float(last["exponential"]["time"]) == pytest.approx(12 * each)
+    assert float(last["one-peer-exponential"]["time"]) == pytest.approx(12 * each)
+    assert float(last["often"]["time"]) == pytest.approx(12 + 4 * (each - 1))
+    assert {row["rounds"] for row in last.values()} == {"12"}
+    # One link out of a node, and not three.
+    sent = [int(float(last[name]["bytes"])) for name in ("one-peer-exponential", "exponential")]
+    assert sent[1] == 3 * sent[0]
+    assert {one.network for one in timelines(tmp_path / "run")} == {*last}
+    with pytest.raises(DigradError, match="RFast takes a network that stays as it is"):
+        run(experiment(**asked | {"algorithms": [{"algorithm": "r-fast"}]}), tmp_path / "other")
+    status, out, _ = command(
+        *("compare", "one-peer-exponential", "-n", 4, "--clock", "straggler=2.0"),
+        *("--methods", "push-pull,r-fast"),
+    )
+    assert status == 0
+    assert "push-pull" in out
+    assert "r-fast on one-peer-exponential: RFast takes a network that stays" in out
+
+
 def test_samples_are_a_nodes_own_first_second_and_third() -> None:
     """With two trials of other seeds and step sizes, each is what it is alone."""
     options = {"steps": 30, "clock": dg.clock(straggler=7.0), **QUADRATIC}

@@ -299,7 +299,6 @@ def _race(
     from digrad.analysis.comparison import each_network
     from digrad.base.checks import real
     from digrad.base.text import number
-    from digrad.networks import Network
     from digrad.runs.race import METHODS, Course, race, read_clock
     from digrad.runs.timing import Sizes
 
@@ -309,10 +308,8 @@ def _race(
     chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
     sizes = Sizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
     with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
-        staying = {label: net for label, net in nets.items() if isinstance(net, Network)}
-        found, refused = race(staying, chosen, times, sizes, course)
-    changing = "it changes from step to step, and a clock takes networks that stay as they are"
-    refused = missing | dict.fromkeys(nets.keys() - staying.keys(), changing) | refused
+        found, refused = race(nets, chosen, times, sizes, course)
+    refused = missing | refused
     if json:
         print_json({"race": [one._asdict() for one in found], "refused": refused})
         return

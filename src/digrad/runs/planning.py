@@ -137,7 +137,7 @@ def plan(
             check_samples(method, problem)
             check_messages(method, net, problem.dim, message_dtype)
             on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
-            method = _with_memory(method, net)
+            method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
@@ -297,15 +297,10 @@ def _timing(
     """Put a method on the clock; one that waits for nobody always has one."""
     if times is None and isinstance(method, Algorithm):
         return None
-    if isinstance(net, Timetable):
-        who = "the clock" if isinstance(method, Algorithm) else type(method).__name__
-        what = f"{who} takes a network that stays as it is, not a timetable"
-        hint = "drop every, keep and loss; a clock has delays and losses of its own"
-        raise ExperimentError(message(what, hint=hint))
     return timing(method, net, times or Clock(), size)
 
 
-def _with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
+def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
     """Return a method with what it has to remember where messages are lost in silence."""
     return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
 

@@ -12,8 +12,7 @@ from digrad.base.own_code import is_own
 from digrad.clocks import Clock
 from digrad.clocks.draws import Floats
 from digrad.clocks.patient import Patient
-from digrad.networks import Network
-from digrad.networks.registry import as_network
+from digrad.networks import AnyNetwork, as_any
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder
 from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
@@ -60,13 +59,13 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
             method = _method(experiment, algorithm)
             if method is not None:
                 net = _network(store, experiment, network)
-                lanes = lanes_of(method, net, clock, _sizes(job), end)
+                lanes = lanes_of(method, net, clock, _sizes(method, job), end)
                 found.append(Timeline(network, algorithm, lanes, end))
     return found
 
 
 def lanes_of(
-    method: Method[Any], net: Network, clock: Clock, sizes: Sizes, until: float
+    method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes, until: float
 ) -> list[Lane]:
     """Return what the nodes of one network do until some time."""
     on_clock = timing(method, net, clock, sizes)
@@ -116,12 +115,12 @@ def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Float
     return clock.computing(node, np.tile(np.arange(20), n))
 
 
-def _network(store: RunFolder, experiment: Experiment, label: str) -> Network:
+def _network(store: RunFolder, experiment: Experiment, label: str) -> AnyNetwork:
     place = [spec.label for spec in experiment.networks].index(label)
     net = store.network(place)
     if net is None:
         raise ParameterError(f"{store.path} does not hold the network {label}")
-    return as_network(net)
+    return as_any(net)
 
 
 def _method(experiment: Experiment, label: str) -> Method[Any] | None:
@@ -130,6 +129,7 @@ def _method(experiment: Experiment, label: str) -> Method[Any] | None:
     return None if own else method_of(experiment, spec)
 
 
-def _sizes(job: JobFile) -> Sizes:
+def _sizes(method: Method[Any], job: JobFile) -> Sizes:
     rows = job.answers if job.answers is not None else next(iter(job.state.values()))
-    return Sizes(rows.shape[-1] * rows.itemsize, rows.itemsize)
+    bits = method.row_bits(rows.shape[-1], 8 * rows.itemsize)
+    return Sizes(-(-bits // 8), rows.itemsize)

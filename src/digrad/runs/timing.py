@@ -14,11 +14,14 @@ from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
 from digrad.clocks import Clock
 from digrad.clocks.calendar import Calendar
+from digrad.clocks.changing import ChangingLinks
 from digrad.clocks.links import Links
 from digrad.clocks.meetings import Meetings, WaitingMeetings
 from digrad.clocks.patient import Patient
 from digrad.clocks.waiting import Trip, Waiting
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.timetable import Timetable
 
 
 class Sizes(NamedTuple):
@@ -71,23 +74,32 @@ class Unwaiting:
         return float(t)
 
 
-def timing(method: Method[Any], net: Network, clock: Clock, sizes: Sizes) -> Timing:
-    """Put a method on a clock."""
+def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> Timing:
+    """Put a method on a clock.
+
+    Raises:
+        ParameterError: the method waits for nobody, and the network changes.
+    """
     clock.check(net.n)
     if isinstance(method, Algorithm):
         return in_step(method, net, clock, sizes)
+    if isinstance(net, Timetable):
+        what = f"{type(method).__name__} takes a network that stays as it is, not a timetable: "
+        what += "nodes that act by themselves have no steps in common"
+        hint = "drop every, keep and loss; a clock has delays and losses of its own"
+        raise ParameterError(message(what, hint=hint))
     if isinstance(method, Asynchronous):
         return alone(method, net, clock, sizes)
     assert isinstance(method, Pairwise)
     return in_pairs(method, net, clock, sizes)
 
 
-def in_step(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> InStep:
+def in_step(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> InStep:
     """Put a synchronous method on a clock."""
     return InStep(Waiting(clock, net.n, _trips(method, net, clock, sizes), method.samples))
 
 
-def _trips(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> list[Trip]:
+def _trips(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> list[Trip]:
     """Put exchanges that wait for the same into one message."""
     groups: dict[tuple[Any, ...], list[Exchange]] = {}
     place: dict[int, int] = {}  # from an exchange to its trip
@@ -99,14 +111,19 @@ def _trips(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> 
     return [Trip(_links(group, net, clock, sizes), *key) for key, group in groups.items()]
 
 
-def _links(group: list[Exchange], net: Network, clock: Clock, sizes: Sizes) -> Links:
+def _links(
+    group: list[Exchange], net: AnyNetwork, clock: Clock, sizes: Sizes
+) -> Links | ChangingLinks:
     size = {
         verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)
         for verb in ("pull", "push", "mean")
     }
-    if not size["mean"]:
-        return Links.of(net, clock, size["pull"], size["push"])
-    return Links.of(net, clock, size["mean"], 0.0)  # for the delay; a server stands in between
+    if size["mean"]:  # for the delay; a server stands in between
+        whole = net.union if isinstance(net, Timetable) else net
+        return Links.of(whole, clock, size["mean"], 0.0)
+    if isinstance(net, Timetable):
+        return ChangingLinks.of(net, clock, size["pull"], size["push"])
+    return Links.of(net, clock, size["pull"], size["push"])
 
 
 def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:

@@ -1,6 +1,7 @@
 """Runs with a clock: their columns, their refusals, and going on to the same bits."""
 
 import csv
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 import digrad as dg
@@ -183,10 +185,21 @@ def test_modules_run_too() -> None:
         assert curve.values[0, -1] != curve.values[0, 0]
 
 
-def test_a_thousand_nodes() -> None:
+def test_a_thousand_nodes_without_a_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     net = dg.network("exponential", n=1000)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a dense matrix of all pairs")
+
+    monkeypatch.setattr(csr_array, "toarray", refuse)
+    monkeypatch.setattr(csr_array, "todense", refuse)
+    tracemalloc.start()
     run = dg.simulate("quadratic", net, "r-fast", lr=0.01, steps=3, dim=2, progress=False)
+    _, most = tracemalloc.get_traced_memory()  # NumPy's too
+    tracemalloc.stop()
     assert run.results.curves("gap")
+    # A matrix of all pairs in double precision would be 8 MB by itself.
+    assert most < 8e6
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
+from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES, WALL
 from digrad.runs.folder import JobFile
+from digrad.runs.wall import read_seconds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,7 +72,8 @@ class Results:
     trials: tuple[Trial, ...]
     trial: Integers  # (rows,): place in ``trials``
     step: Integers  # (rows,)
-    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded
+    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded;
+    # and of ``seconds``, where real processes took them
     planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
 
     @property
@@ -144,6 +146,12 @@ class Results:
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
         named = dict(zip((*VALUES, *TIMED), kept, strict=True))
+        seconds = [read_seconds(path) for path in paths]
+        if any(seconds):
+            of_run = dict(zip(names, seconds, strict=True))
+            known = [of_run[t.key.run].get((*t.key[1:], t.seed), {}) for t in index]
+            at = zip(trial.tolist(), step.astype(np.int64).tolist(), strict=True)
+            named[WALL] = np.array([known[k].get(t, nan) for k, t in at])
         planned = dict(zip(names, (steps for _, steps in told), strict=True))
         return cls(tuple(index), trial, step.astype(np.int64), named, planned)
 

@@ -99,7 +99,7 @@ def test_step_sizes_of_a_network() -> None:
     again = tomllib.loads(tomli_w.dumps(to_table(made)))
     assert parse_experiment(again) == made
     wrong = {**on, "step_sizes_on": {"rign": 0.5}}
-    with pytest.raises(DigradError, match="unknown network in .*step_sizes_on 'rign'"):
+    with pytest.raises(DigradError, match=r"unknown network in .*step_sizes_on 'rign'"):
         parse_experiment({**BASE, "networks": nets, "algorithms": [wrong]})
 
 

@@ -113,7 +113,7 @@ def _problem(
             lookup(takes, key, "argument of simulate or ModuleProblem")
         told = {"device": device, "precision": precision, **keys}
         made: Problem = ModuleProblem(given, **told)
-        return made, KindSpec("given", {"class": type(given).__name__})
+        return made, _given(made, given)
     if isinstance(given, Mapping):
         table = {**given, **keys}
         if "kind" not in table:
@@ -132,7 +132,13 @@ def _problem(
         what = f"{type(given).__name__} is not a problem"
         hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
         raise ParameterError(message(what, hint=hint))
-    return given, KindSpec("given", {"class": type(given).__name__})
+    return given, _given(given, given)
+
+
+def _given(problem: Problem, said: Any) -> KindSpec:
+    """Say of an object what tables tell: its class, and on how many samples it is judged."""
+    judged = {"node_samples": problem.node_samples} if isinstance(problem, ModuleProblem) else {}
+    return KindSpec("given", {"class": type(said).__name__, **judged})
 
 
 def _dtype(problem: Problem | None) -> str:

@@ -189,9 +189,11 @@ class Run:
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
         from digrad.base.text import plain
+        from digrad.show.samples import judged_on
         from digrad.show.tables import final_values, render
 
-        return plain(render(final_values(self.results)), 160)
+        table = plain(render(final_values(self.results)), 160)
+        return "\n".join([table, *judged_on(self.experiment, self.metrics)])
 
     def __repr__(self) -> str:
         """Name it in one line; ``print`` shows the table."""

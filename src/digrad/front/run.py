@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.answers import Best, Verdict, best_steps, judge
+from digrad.answers.tuning import Tuning
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
@@ -41,6 +42,7 @@ class Run:
     ) -> None:
         self.experiment, self.networks, self.folder = experiment, dict(networks), folder
         self.problem = problem
+        self.tuning: Tuning | None = None  # what was tried, if it comes from ``tune``
         self._jobs, self._code = list(jobs), code
 
     @classmethod
@@ -62,7 +64,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What was recorded, as NumPy columns."""
-        return Results.of(self.experiment.name, self._jobs, self.experiment.steps)
+        return Results.of(self.experiment, self._jobs)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -187,9 +189,11 @@ class Run:
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
         from digrad.base.text import plain
+        from digrad.show.samples import judged_on
         from digrad.show.tables import final_values, render
 
-        return plain(render(final_values(self.results)), 160)
+        table = plain(render(final_values(self.results)), 160)
+        return "\n".join([table, *judged_on(self.experiment, self.metrics)])
 
     def __repr__(self) -> str:
         """Name it in one line; ``print`` shows the table."""

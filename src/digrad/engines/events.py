@@ -16,6 +16,7 @@ from torch import Tensor
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.clocks.calendar import Calendar, Wakes
 from digrad.clocks.links import Links
+from digrad.clocks.patient import Patient
 from digrad.clocks.waves import Dispatcher, Wave
 from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
 from digrad.networks.network import Network
@@ -40,7 +41,7 @@ class Events:
         self,
         method: Asynchronous[Any, Any],
         net: Network,
-        calendar: Calendar,
+        calendar: Calendar | Patient,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -107,8 +108,8 @@ class Events:
             parts += [wave.nodes, wave.slots, wave.newest, wave.rows]
             parts += [wave.fresh, wave.before, wave.fresh_rows]
         whole, each = self._split([*parts, number]), [len(wave.nodes) for wave in waves]
-        scales = np.stack([self._own[node], self._kept[node], steps.factors(number)])
-        real = torch.from_numpy(scales.astype(self._numbers)).to(self._place)
+        table = np.stack([self._own[node], self._kept[node], steps.factors(number)])
+        real = torch.from_numpy(table.astype(self._numbers)).to(self._place)
         own, kept, factors = (torch.split(part[:, None, None], each) for part in real)
         numbers, times = torch.split(whole[-1], each), np.split(now, np.cumsum(each)[:-1])
         listed, mixing = iter(number.tolist()), self._matrices(waves)
@@ -116,7 +117,8 @@ class Events:
             who = Who(whole[7 * k], numbers[k], [(i, next(listed)) for i in wave.nodes])
             mail = Mail._make([*whole[7 * k + 1 : 7 * k + 7], *mixing[k]])
             lr = steps.base * factors[k]
-            yield WaveInbox(self, parcels, steps, who, mail, (own[k], kept[k], lr), times[k])
+            scales = own[k], kept[k], lr
+            yield WaveInbox(self, parcels, steps, wave, who, mail, scales, times[k])
 
     def _split(self, parts: Sequence[Any]) -> Sequence[Tensor]:
         flat = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
@@ -197,11 +199,13 @@ class WaveInbox:
         engine: Events,
         parcels: Table,
         steps: Steps,
+        wave: Wave,
         who: Who,
         mail: Mail,
         scales: tuple[Tensor, Tensor, Tensor],
         times: Any,
     ) -> None:
+        self._engine, self._wave = engine, wave
         self.who, self.slots = who, mail.slots
         self.own, self.kept, self.lr = scales
         self._parcels, self._steps, self._sums = parcels, steps, engine.method.sums
@@ -227,6 +231,18 @@ class WaveInbox:
                 rows = rows.sub_(parcels.index_select(0, self._mail.before))
             self._pushed[name] = self._mixed(self._mail.push, self._mail.fresh_rows, rows)
         return self._pushed[name]
+
+    def news(self, name: str) -> tuple[Tensor, Tensor]:
+        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
+        wave, place = self._wave, self.who.nodes.device
+        newest = dict(zip(wave.links, wave.newest, strict=True))
+        came = zip(wave.fresh_links, wave.fresh, wave.fresh_rows, strict=True)
+        found = [(link, slot, row) for link, slot, row in came if newest[link] == slot]
+        link, slot, row = torch.tensor(found, dtype=torch.int64).view(-1, 3).T
+        weights = torch.from_numpy(self._engine._weights["pull"][link.numpy()]).to(place)
+        values, row = self._parcels[name].index_select(0, slot.to(place)), row.to(place)
+        shares = self._mixed(weights, row, torch.ones_like(values[:, :1, :1]))
+        return self._mixed(weights, row, values), shares
 
     def largest(self, name: str) -> Tensor:
         """The largest of the newest values."""

@@ -17,6 +17,7 @@ from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.clocks.calendar import Calendar
+from digrad.clocks.patient import Patient
 from digrad.engines.events import Events
 from digrad.engines.flights import Flight, Steps, Who, stored, taken_up
 from digrad.engines.pairs import Pairs
@@ -35,10 +36,10 @@ def unwaiting_engine(
     assert isinstance(timing, Unwaiting)
     place = {"device": start.device}
     if isinstance(method, Asynchronous):
-        assert isinstance(timing.calendar, Calendar)
+        assert isinstance(timing.calendar, Calendar | Patient)
         return Events(method, net, timing.calendar, **place, dtype=start.dtype)
     assert isinstance(method, Pairwise)
-    assert not isinstance(timing.calendar, Calendar)
+    assert not isinstance(timing.calendar, Calendar | Patient)
     return Pairs(method, timing.calendar, **place)
 
 

@@ -2,8 +2,10 @@
 
 import logging
 import re
+import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -95,7 +97,8 @@ def peers(
 ) -> None:
     """Train as one node of a run of peers; `check` only tries out its links.
 
-    `--local 8` makes keys and starts 8 nodes and a hub on this machine.
+    `--local 8` makes keys and starts 8 nodes and a hub on this machine. A node that is told to
+    end (SIGTERM) leaves politely.
 
     Example: digrad peers run.toml --node milan
     """
@@ -129,6 +132,8 @@ def _train(
     membership = load_membership(file)
     _check_node(membership.nodes, node)
     here = Hub(membership, key_file(membership.folder, "hub"), show) if with_hub else None
+    leave = Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
     record = run_peer(
         file,
         node,
@@ -136,6 +141,7 @@ def _train(
         out=out,
         resume=resume,
         allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+        leave=leave,
     )
     show(f"record: {record}")
     if here is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ def run_peer(
     resume: bool = False,
     told: Callable[[Epoch], None] | None = None,
     allow: Callable[[Experiment], None] = lambda experiment: None,
+    leave: Event | None = None,
 ) -> Path:
     """Train the experiment that a membership file names, as one of its nodes.
 
@@ -51,6 +53,7 @@ def run_peer(
         resume: whether to start from the model that the node left there.
         told: called with every epoch that begins.
         allow: called before anything of the user's own is loaded; raises to forbid it.
+        leave: once it is set, the node leaves politely.
 
     Returns:
         The node's record, a CSV file.
@@ -61,7 +64,7 @@ def run_peer(
     job = the_job(experiment, membership)
     folder = Path("runs") / f"{experiment.name}-peers" if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
-    peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume)
+    peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume, leave or Event())
     record = folder / f"{node}.csv"
     how = "a" if resume else "w"
     with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
@@ -97,9 +100,15 @@ class _Peer:
     """One node's model and data."""
 
     def __init__(
-        self, membership: Membership, job: Job, node: str, place: Path, resume: bool
+        self,
+        membership: Membership,
+        job: Job,
+        node: str,
+        place: Path,
+        resume: bool,
+        leave: Event,
     ) -> None:
-        self.job, self.node, self._place = job, node, place
+        self.job, self.node, self._place, self._leave = job, node, place, leave
         method = job.method
         self._samples = method.samples if isinstance(method, Algorithm) else 1
         number = membership.names.index(node) if node in membership.names else 0
@@ -146,9 +155,14 @@ class _Peer:
                 self._store(self.x.detach(), opt.t, opt.epochs[-1])
             if opt.t >= experiment.steps:
                 return
+            if self._leave.is_set():
+                opt.leave()
             opt.param_groups[0]["lr"] = lr * self.job.schedule(opt.t)
             self.x.grad = self._gradient(opt.t, self.x.detach())
             opt.step()
+            if opt.left:
+                self._store(self.x.detach(), opt.t, opt.epochs[-1])
+                return
 
     def act(self, session: Session, experiment: Experiment, rows: Any) -> None:
         """Give as many gradients as there are steps, waiting for nobody."""
@@ -159,8 +173,8 @@ class _Peer:
             rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
             self._store(x, count, epoch)
 
-        lone.run(self._gradient, note, experiment.steps, _every(experiment))
-        session.close()
+        lone.run(self._gradient, note, experiment.steps, _every(experiment), self._leave)
+        session.close(leaving=self._leave.is_set())
 
     def _gradient(self, t: int, at: Tensor) -> Tensor:
         each, problem = self._samples, self.job.problem

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import torch
@@ -40,14 +41,14 @@ class LonePeer:
             session.settle()
         self._node: Alone | None = None
 
-    def run(self, gradient: Gradient, note: Note, stop: int, every: int) -> None:
-        """Give gradients until every member has given ``stop`` of them."""
+    def run(self, gradient: Gradient, note: Note, stop: int, every: int, leave: Event) -> None:
+        """Give gradients until every member has given ``stop`` of them, or this one leaves."""
         while True:
             engine = self._join()
             try:
                 self._x = self._common(engine)
                 self._session.settle()
-                self._act(engine, gradient, note, stop, every)
+                self._act(engine, gradient, note, stop, every, leave)
                 return
             except PeerError as error:
                 if not self._session.goes_on:
@@ -79,7 +80,9 @@ class LonePeer:
             self._count = session.epoch.steps
         return mean if session.fresh else self._x
 
-    def _act(self, engine: Peers, gradient: Gradient, note: Note, stop: int, every: int) -> None:
+    def _act(
+        self, engine: Peers, gradient: Gradient, note: Note, stop: int, every: int, leave: Event
+    ) -> None:
         job, session, before = self._job, self._session, self._count
         base = torch.tensor([job.scaled.step_sizes[0]], dtype=self._x.dtype)
         steps = Steps(base, job.schedule)
@@ -89,7 +92,7 @@ class LonePeer:
         self._node = node
         size = sum(part.nbytes for part in self._method.parcel(node.state))
         size *= len(engine.links.outlets)
-        while not self._over(node, stop):
+        while not leave.is_set() and not self._over(node, stop):
             if self._count % every == 0:
                 note(self._count, node.point, session.epoch, (self._count - before) * size)
             node.step(lambda x: gradient(self._count, x))

@@ -19,7 +19,7 @@ from digrad.peers.local import local_run
 from digrad.problems import Quadratic
 from engines.ranks import SETTINGS
 
-PATIENCE = 300.0  # seconds: eight processes import PyTorch on two cores
+PATIENCE = 100.0  # seconds: eight processes import PyTorch on two cores
 DIM = 6
 EXPERIMENT = """
 name = "faults"
@@ -46,11 +46,18 @@ class Site:
     Args:
         n: how many nodes.
         experiment: what is put into ``EXPERIMENT``, where it differs from what is there.
+        absent: nodes that are not started yet.
         options: of the membership file.
     """
 
     def __init__(
-        self, folder: Path, n: int, experiment: dict[str, Any], topology: str, **options: Any
+        self,
+        folder: Path,
+        n: int,
+        experiment: dict[str, Any],
+        topology: str,
+        absent: Sequence[str],
+        **options: Any,
     ) -> None:
         self.folder, self.names = folder, [f"n{k}" for k in range(n)]
         usual = {"steps": 10**7, "every": 5, "n": n, "lr": 0.2, "sigma": 0.0}
@@ -60,7 +67,7 @@ class Site:
         network = {"topology": topology}
         self.file, self.membership = local_run(folder, self.names, network, **options)
         self.hub = self.open_hub()
-        self.nodes = {name: self.start(name) for name in self.names}
+        self.nodes = {name: self.start(name) for name in self.names if name not in absent}
 
     def open_hub(self) -> "subprocess.Popen[bytes]":
         history = ["--history", str(self.folder / "history.jsonl")]
@@ -143,9 +150,10 @@ def site(
     n: int,
     experiment: dict[str, Any] | None = None,
     topology: str = "exponential",
+    absent: Sequence[str] = (),
     **options: Any,
 ) -> Site:
-    return Site(folder, n, experiment or {}, topology, **options)
+    return Site(folder, n, experiment or {}, topology, absent, **options)
 
 
 def optimum(n: int, left: Sequence[int]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from digrad.peers.epochs import Place
 from peers.sites import optimum, site
 
 pytestmark = pytest.mark.slow
@@ -42,6 +43,65 @@ def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:
         assert run.nodes["n2"].wait(60) == 2
         assert "the others have gone on without n2" in run.logs()["n2"]
         assert len(run.epochs()) == 2
+
+
+@pytest.mark.parametrize("algorithm", ["push-pull", "r-fast"])
+def test_one_that_wakes_up_joins_again_if_it_may(tmp_path: Path, algorithm: str) -> None:
+    experiment = {"algorithm": algorithm, "lr": 0.1}
+    with site(tmp_path, 3, experiment, absent=["n2"], timeout=6.0) as run:
+        woken = run.nodes["n2"] = run.start("n2", "--rejoin")
+        run.all_in(run.names, 0)
+        woken.send_signal(signal.SIGSTOP)
+        run.wait_until(lambda: run.epochs()[-1]["members"] == ["n0", "n1"])
+        run.all_in(["n0", "n1"], 1)
+        woken.send_signal(signal.SIGCONT)
+        run.all_in(run.names, 2)
+        assert "the others have gone on without n2" in run.logs()["n2"]
+        joined = [epoch for epoch in run.epochs() if epoch["newcomers"]]
+        assert [(one["why"], one["newcomers"]) for one in joined] == [("n2 joined", ["n2"])]
+
+
+def test_one_that_joins_late_starts_from_the_others_model(tmp_path: Path) -> None:
+    with site(tmp_path, 4, {"every": 50}, absent=["n3"], start=2.0) as run:
+        run.wait_until(lambda: len(run.rows("n0")) > 20 and len(run.epochs()[-1]["members"]) == 3)
+        before = run.epochs()[-1]["number"]
+        run.nodes["n3"] = run.start("n3")
+        run.all_in(run.names, before + 1)
+        epoch, first = run.epochs()[before + 1], run.rows("n3")[0]
+        assert epoch["newcomers"] == ["n3"]
+        assert int(first["step"]) >= Place.of(epoch["t"]).steps > 900  # not where the others began
+
+
+def test_a_death_while_the_others_agree(tmp_path: Path) -> None:
+    """The second dies when the epoch has been found to be over, and before the next begins."""
+    with site(tmp_path, 5) as run:
+        run.all_in(run.names, 0)
+        run.nodes["n4"].send_signal(signal.SIGSTOP)  # so that the agreement has to wait
+        run.nodes["n1"].kill()
+        time.sleep(2.5)  # the hub has missed it by now, and asks all to stop
+        assert len(run.epochs()) == 1
+        run.nodes["n3"].kill()
+        run.nodes["n4"].send_signal(signal.SIGCONT)
+        run.wait_until(lambda: run.epochs()[-1]["members"] == ["n0", "n2", "n4"])
+        run.all_in(["n0", "n2", "n4"], run.epochs()[-1]["number"])
+        numbers = [epoch["number"] for epoch in run.epochs()]
+        assert numbers == list(range(len(numbers)))
+
+
+def test_training_goes_on_while_the_hub_is_dead_and_losses_are_seen_to_after(
+    tmp_path: Path,
+) -> None:
+    with site(tmp_path, 4, timeout=10.0) as run:
+        run.all_in(run.names, 0)
+        run.hub.kill()
+        run.hub.wait()
+        before = len(run.rows("n0"))
+        run.wait_until(lambda: len(run.rows("n0")) > before + 5)
+        run.nodes["n1"].kill()
+        time.sleep(1.0)
+        run.hub = run.open_hub()
+        run.all_in(["n0", "n2", "n3"], 1)
+        assert [epoch["why"] for epoch in run.epochs()] == ["the run begins", "n1 is lost"]
 
 
 def test_two_die_one_after_the_other(tmp_path: Path) -> None:

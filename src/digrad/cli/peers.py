@@ -92,6 +92,7 @@ def peers(
     key: Key = None,
     out: Annotated[Path | None, typer.Option(help="Folder for records and models.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Start from the model there.")] = False,
+    rejoin: Annotated[bool, typer.Option("--rejoin", help="If counted out, join again.")] = False,
     seconds: Annotated[float, typer.Option(help="How long `check` waits for others.")] = 30.0,
     trust: Trust = False,
 ) -> None:
@@ -111,7 +112,8 @@ def peers(
 
         start_all(file, local, out, trust)
     else:
-        _train(file, node, key, out, resume=resume, with_hub=with_hub, trust=trust)
+        flags = {"resume": resume, "with_hub": with_hub, "rejoin": rejoin, "trust": trust}
+        _train(file, node, key, out, **flags)
 
 
 def _train(
@@ -122,6 +124,7 @@ def _train(
     *,
     resume: bool,
     with_hub: bool,
+    rejoin: bool,
     trust: bool,
 ) -> None:
     from digrad.peers.hub import Hub
@@ -142,6 +145,7 @@ def _train(
         resume=resume,
         allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
         leave=leave,
+        rejoin=rejoin,
     )
     show(f"record: {record}")
     if here is not None:

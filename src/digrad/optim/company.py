@@ -140,6 +140,17 @@ class Company:
         if self.leaving:
             self.leave()
 
+    def rejoin(self) -> None:
+        """Enter the run again, which has gone on without this node, with the others' model."""
+        self.session.rejoin()
+        self._join()
+        self.place = self._ahead
+        try:
+            self._restart(self._engine, False)
+            self._begin()
+        except PeerError as error:
+            self.renew(error)
+
     def leave(self) -> None:
         """Ask to leave; the others go on as they are once all have come to the same place."""
         self.leaving = True

@@ -466,6 +466,17 @@ class Decentralized(torch.optim.Optimizer):
         # before they let go, for which they need it for a moment.
         sleep(0.02)
 
+    @torch.no_grad()
+    def rejoin(self) -> None:
+        """Join a run of peers again that has gone on without this node (``CountedOutError``).
+
+        The model here becomes that of the others, and ``t`` what theirs is.
+        """
+        if self._company is None:
+            raise ParameterError(message("only peers can join again", hint="start all again"))
+        self._company.rejoin()
+        self.t, self._cut_off = self._company.place.steps, False
+
     def leave(self) -> None:
         """Ask to leave a run of peers before its end: the others go on without this node.
 

@@ -34,6 +34,7 @@ class Seen:
     done: bool = False
     t: int = 0
     lost: list[tuple[Link, bool]] = field(default_factory=list)  # whom it cannot hear; still up?
+    mended: list[Link] = field(default_factory=list)  # that it could open again
     fresh: bool = False  # whether it has no model of the run yet
     token: str = ""  # of its process: one that was started again is another
 
@@ -102,13 +103,16 @@ class Council:
     def _heard(self, name: str, said: Mapping[str, Any], now: float) -> Seen:
         try:
             lost = [((str(j), str(i)), bool(up)) for j, i, up in said.get("lost", ())]
+            mended = [(str(j), str(i)) for j, i in said.get("mended", ())]
             flags: dict[str, Any] = {
                 key: bool(said.get(key)) for key in ("ready", "leaving", "done", "fresh")
             }
             flags |= {"epoch": int(said["epoch"]), "t": int(said["t"])}
             flags |= {"held": bool(said.get("held")), "heir": str(said.get("heir", ""))[:200]}
             flags |= {key: int(said[key]) for key in ("begun", "reached") if key in said}
-            known = Seen(now, None, lost=lost, token=str(said.get("token"))[:64], **flags)
+            known = Seen(
+                now, None, lost=lost, mended=mended, token=str(said.get("token"))[:64], **flags
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise RubbishError(f"a report that is none: {error!r:.100}") from error
         self.seen[name] = known
@@ -181,6 +185,8 @@ class Council:
                     return f"{name} leaves"
                 if known.lost or known.ready:
                     return f"{name} misses a neighbour"
+                if set(known.mended) & set(self.epoch.cut):
+                    return "a link is back"
         outside = [name for name in self.seen if name not in self.epoch.members]
         return next((f"{name} joins" for name in outside if self._joining(name)), "")
 
@@ -229,6 +235,12 @@ class Council:
     def _begin(self, ready: list[str], now: float, kept: int | None = None) -> None:
         """Begin the next epoch with those that are ready; ``kept``: where all of them stand."""
         before = self.epoch
+        self._cut -= {
+            link
+            for known in self.seen.values()
+            if known.epoch == before.number
+            for link in known.mended
+        }
         cut = tuple(sorted(link for link in self._cut if set(link) <= set(ready)))
         try:
             _, members = survivors(self._membership, ready, cut)
@@ -253,7 +265,7 @@ class Council:
     def _why(self, before: Epoch, members: Sequence[str], cut: Sequence[Link]) -> str:
         if before.number == NONE:
             lacking = [name for name in self._membership.names if name not in members]
-            return "the run begins" + "".join(f" without {name}" for name in lacking)
+            return "the run begins" + (f" without {', '.join(lacking)}" if lacking else "")
         said = []
         for name in (name for name in before.members if name not in members):
             known = self.seen.get(name)
@@ -262,4 +274,9 @@ class Council:
         fresh = [name for name in members if self.seen[name].epoch == NONE]
         said += [f"{name} joined" for name in fresh]
         said += [f"the link {j} -> {i} is cut" for j, i in cut if (j, i) not in before.cut]
+        said += [
+            f"the link {j} -> {i} is back"
+            for j, i in before.cut
+            if (j, i) not in cut and {j, i} <= set(members)
+        ]
         return ", ".join(said) or "a node was waited for in vain"

@@ -17,6 +17,7 @@ from digrad.peers.engine import Peers
 from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.hub import Answer, Line
 from digrad.peers.membership import Membership, MembershipError, links_of
+from digrad.peers.mending import Mender
 from digrad.peers.secure import Credentials
 
 log = logging.getLogger("digrad.peers")
@@ -53,6 +54,7 @@ class Session:
         self._links: Links | None = None
         self._running = self._held = False
         self._begun = 0
+        self._mender: Mender | None = None
         self._board = Board(self._who, lambda text: log.info("%s", text))
         self._line = Line(self._who, self._heard) if membership.hub else None
 
@@ -134,7 +136,7 @@ class Session:
             with self._news:
                 self.epoch, self._links = epoch, ends
             said = {"epoch": epoch.number, "ready": False, "lost": [], "current": epoch.to_dict()}
-            self._say(**said, held=False, reached=NONE)
+            self._say(**said, held=False, reached=NONE, mended=[])
             self._board.use(ends)
             try:
                 alone = self._line is None  # then nobody has waited for all to come
@@ -147,6 +149,7 @@ class Session:
             self.epochs.append(epoch)
             with self._news:
                 self._running = True
+            self._mender = Mender(self._who, epoch.cut, lambda back: self._say(mended=back))
             self._told(epoch, time.monotonic() - began)
             node = self.membership.names.index(self.node)
             return Peers(net, node, place[self.node], ends, **options)
@@ -200,7 +203,7 @@ class Session:
         return message(
             f"the others have gone on without {self.node}: {epoch.why}",
             f"epoch {epoch.number}: {', '.join(epoch.members)}",
-            hint="start the node again, or call rejoin(): it takes the others' model",
+            hint="start it again, or with --rejoin (opt.rejoin()): it takes the others' model",
         )
 
     def settle(self) -> None:
@@ -229,6 +232,8 @@ class Session:
     def _hang_up(self) -> None:
         with self._news:
             self._running = self._held = False
+        if self._mender is not None:
+            self._mender.close()
         self._board.use(None)
         if self._links is not None:
             self._links.interrupt()
@@ -237,6 +242,8 @@ class Session:
     def close(self, *, leaving: bool = False) -> None:
         """Say goodbye to neighbours and hub, and hang up."""
         self._say(done=not leaving, leaving=leaving, heir="")
+        if self._mender is not None:
+            self._mender.close()
         if self._links is not None:
             self._links.leave("left", 10.0)
         self._board.close()

@@ -1,5 +1,6 @@
 """An asynchronous experiment among peers: no node waits for another."""
 
+import logging
 import time
 from collections.abc import Callable
 from threading import Event
@@ -15,9 +16,10 @@ from digrad.engines.processes.faults import PeerError
 from digrad.peers.alone import Alone
 from digrad.peers.engine import Peers
 from digrad.peers.epochs import Epoch, Place
-from digrad.peers.session import Session
+from digrad.peers.session import CountedOutError, Session
 from digrad.runs.planning import Job
 
+log = logging.getLogger("digrad.peers")
 Gradient = Callable[[int, Tensor], Tensor]  # of a node's so-many-th gradient, at a point
 Note = Callable[[int, Tensor, Epoch, int], None]  # gradients given, the model, epoch, bytes sent
 
@@ -40,6 +42,7 @@ class LonePeer:
         if count is not None:
             session.settle()
         self._node: Alone | None = None
+        self.rejoins = False  # whether it joins again, where the others have gone on without it
 
     def run(self, gradient: Gradient, note: Note, stop: int, every: int, leave: Event) -> None:
         """Give gradients until every member has given ``stop`` of them, or this one leaves."""
@@ -60,7 +63,14 @@ class LonePeer:
     def _join(self) -> Peers:
         about = {"algorithm": repr(self._method), "asynchronous": "yes"}
         place = Place(self._count).number
-        engine = self._session.join(place, about, dtype=self._x.dtype)
+        try:
+            engine = self._session.join(place, about, dtype=self._x.dtype)
+        except CountedOutError as error:
+            if not self.rejoins:
+                raise
+            log.warning("%s", str(error).partition("\n")[0])
+            self._session.rejoin()
+            return self._join()
         check(self._method, self._session.network)
         return engine
 

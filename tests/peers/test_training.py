@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from digrad.engines.processes.faults import PeerError
 from digrad.optim import Decentralized
+from digrad.peers.epochs import Epoch
 from digrad.peers.hub import Hub
 from digrad.peers.local import key_file, local_run
+from digrad.theory.cycles import root_vectors
 from mixers import Quadratics
 
 DIM = 5
@@ -263,7 +265,7 @@ def test_the_hub_may_die_and_come_back(make: Callable[..., Run]) -> None:
         assert found[name][1].number == 1
 
 
-def test_leaving_is_no_loss(make: Callable[..., Run]) -> None:
+def test_leaving_at_once_is_no_loss(make: Callable[..., Run]) -> None:
     run = make()
 
     def work(name: str) -> Any:
@@ -271,13 +273,57 @@ def test_leaving_is_no_loss(make: Callable[..., Run]) -> None:
         trained(node, 15)
         if name == "n1":
             node.opt.leave()
+            node.opt.close()
             return None
         x = trained(node, 200)
         node.opt.close()
-        return x, node.opt.epochs[-1].why
+        return x, node.opt.epochs[-1]
 
     found = together(run.names, work)
     best = run.optimum(["n0", "n2", "n3"])
     for name in ("n0", "n2", "n3"):
         assert float((found[name][0] - best).norm()) < 1e-9
-        assert found[name][1] == "n1 left"
+        assert (found[name][1].why, found[name][1].kept) == ("n1 left", False)
+
+
+def test_one_that_leaves_politely_hands_its_tracker_over(make: Callable[..., Run]) -> None:
+    """The others go on as they are: every number is that of a plain recursion."""
+    run, gone, steps = make(), "n1", 60
+
+    def work(name: str) -> Any:
+        node = run.node(name, lr=0.3)
+        trained(node, 15)
+        if name == gone:
+            node.opt.leave()
+        while node.opt.t < steps and not node.opt.left:
+            node.step()
+            node.opt.consensus_vector() if not node.opt.left else None
+        node.opt.close()
+        return node.x.detach().clone(), node.opt.t, node.opt.epochs[-1], node.opt.left
+
+    found = together(run.names, work)
+    left = [name for name in run.names if name != gone]
+    (epoch,) = {found[name][2] for name in left}
+    assert (epoch.kept, epoch.why, found[gone][3]) == (True, "n1 left", True)
+    assert found[gone][1] == epoch.steps
+    expected = seen_off(run, gone, epoch, steps, lr=0.3)
+    for k, name in enumerate(left):
+        torch.testing.assert_close(found[name][0], expected[k], rtol=1e-12, atol=1e-12)
+
+
+def seen_off(run: Run, gone: str, epoch: Epoch, steps: int, lr: float) -> Tensor:
+    """Push-pull in NumPy; after some steps a node adds y - g of the one that leaves to its own."""
+    A, b, net = run.problem.A, run.problem.b, run.membership.graph
+    X, Y, G = np.zeros((net.n, DIM)), None, None
+    for t in range(steps):
+        if t == epoch.steps:
+            d = run.names.index(gone)
+            heir = min(i for j, i in net.push_graph.edges.tolist() if j == d)
+            Y[heir] += Y[d] - G[d]
+            kept = [k for k in range(net.n) if k != d]
+            X, Y, G, A, b = X[kept], Y[kept], G[kept], A[kept], b[kept]
+            net = epoch.network(run.membership)
+        new = np.einsum("nij,nj->ni", A, X - b)
+        Y, G = (new if Y is None else net.C @ (Y + new - G)), new
+        X = net.R @ (X - lr / root_vectors(net).n_pi * Y)
+    return torch.from_numpy(X)

@@ -2,8 +2,10 @@
 
 import logging
 import re
+import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -90,12 +92,14 @@ def peers(
     key: Key = None,
     out: Annotated[Path | None, typer.Option(help="Folder for records and models.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Start from the model there.")] = False,
+    rejoin: Annotated[bool, typer.Option("--rejoin", help="If counted out, join again.")] = False,
     seconds: Annotated[float, typer.Option(help="How long `check` waits for others.")] = 30.0,
     trust: Trust = False,
 ) -> None:
     """Train as one node of a run of peers; `check` only tries out its links.
 
-    `--local 8` makes keys and starts 8 nodes and a hub on this machine.
+    `--local 8` makes keys and starts 8 nodes and a hub on this machine. A node that is told to
+    end (SIGTERM) leaves politely.
 
     Example: digrad peers run.toml --node milan
     """
@@ -108,7 +112,8 @@ def peers(
 
         start_all(file, local, out, trust)
     else:
-        _train(file, node, key, out, resume=resume, with_hub=with_hub, trust=trust)
+        flags = {"resume": resume, "with_hub": with_hub, "rejoin": rejoin, "trust": trust}
+        _train(file, node, key, out, **flags)
 
 
 def _train(
@@ -119,6 +124,7 @@ def _train(
     *,
     resume: bool,
     with_hub: bool,
+    rejoin: bool,
     trust: bool,
 ) -> None:
     from digrad.peers.hub import Hub
@@ -129,6 +135,8 @@ def _train(
     membership = load_membership(file)
     _check_node(membership.nodes, node)
     here = Hub(membership, key_file(membership.folder, "hub"), show) if with_hub else None
+    leave = Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
     record = run_peer(
         file,
         node,
@@ -136,6 +144,8 @@ def _train(
         out=out,
         resume=resume,
         allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+        leave=leave,
+        rejoin=rejoin,
     )
     show(f"record: {record}")
     if here is not None:

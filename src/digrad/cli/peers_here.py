@@ -70,5 +70,5 @@ def _run(path: Path, names: list[str], out: Path | None, trust: bool) -> dict[st
     finally:
         for process in started.values():
             if process.poll() is None:
-                process.terminate()
+                process.kill()  # not asked to leave: all end
                 process.wait()

@@ -227,7 +227,8 @@ class Decentralized(torch.optim.Optimizer):
         )
         self.t = 0  # steps taken
         if self._company is not None:
-            self._enter(self._company)
+            self._company.enter(self.rows, self._restart)
+            self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = False
@@ -251,24 +252,19 @@ class Decentralized(torch.optim.Optimizer):
         n_pi = root_vectors(self.network).n_pi if self._scale_by_n_pi else 1.0
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
-    def _enter(self, company: Company) -> None:
-        """Get the models ready for the first epoch of this node, or of one after it."""
-        try:
-            company.begin(self.rows)
-            self._restart(self.engine)
-        except PeerError as error:
-            company.renew(error, self._restart)
-        self.t = company.place.steps
-
     @torch.no_grad()
-    def _restart(self, engine: Link) -> Rows:
-        """Begin the method anew from the models, among the members there are now."""
+    def _restart(self, engine: Link, keep: bool) -> None:
+        """Go on among the members there are now: the method as it is, or anew from the models."""
         if self._company is not None:
             self.network = self._company.session.network
         check(self._method, self.network)
         self.engine, self._per_lr = engine, self._fair()
-        self.rows.restart(self.network, engine)
-        return self.rows
+        (self.rows.move if keep else self.rows.restart)(self.network, engine)
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left a run of peers: see ``leave``."""
+        return self._company is not None and self._company.left
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -325,6 +321,8 @@ class Decentralized(torch.optim.Optimizer):
         self._cut_off = True
         seconds = self._take(skip) if self._company is None else self._go_on(skip, self._company)
         self._cut_off = False
+        if seconds is None:
+            return loss
         self.t += 1
         self._watch.step(self.t, seconds)
         return loss
@@ -340,16 +338,12 @@ class Decentralized(torch.optim.Optimizer):
         self._groups.keep(self.param_groups)
         return self._groups.settings(self.param_groups, self._per_lr)
 
-    def _go_on(self, skip: Sequence[int], company: Company) -> float:
-        """Take a step with the members there are, or leave it out if they already have."""
-        seconds, taken = 0.0, False
-        while not taken and not company.behind:
-            try:
-                seconds, taken = self._take(skip), True
-            except PeerError as error:
-                company.renew(error, self._restart)
-        company.stepped()
-        return seconds
+    def _go_on(self, skip: Sequence[int], company: Company) -> float | None:
+        """Take a step with the members there are; none once this node has left."""
+        if company.left:
+            hint = "end the loop: while opt.t < steps and not opt.left"
+            raise ParameterError(message("this node has left the run", hint=hint))
+        return company.step(lambda: self._take(skip))
 
     @contextmanager
     def consensus(self, *models: Module) -> Iterator[Tensor]:
@@ -382,7 +376,7 @@ class Decentralized(torch.optim.Optimizer):
         except PeerError as error:
             if self._company is None:
                 raise
-            self._company.renew(error, self._restart)
+            self._company.renew(error)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
         if models and len(models) != len(self.layout.models):
@@ -396,7 +390,7 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         if self._company is None:
             return self.rows.xhat(self.t)
-        return self._company.sum(lambda: self.rows.xhat(self.t), self._restart)
+        return self._company.sum(lambda: self.rows.xhat(self.t))
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -463,7 +457,7 @@ class Decentralized(torch.optim.Optimizer):
     def close(self) -> None:
         """End the exchange with the other ranks; the models stay as they are."""
         if self._company is not None:
-            self._company.session.close()
+            self._company.close()
             return
         with suppress(PeerError):  # what is still under way is of no use
             self.engine.forget()
@@ -472,11 +466,27 @@ class Decentralized(torch.optim.Optimizer):
         # before they let go, for which they need it for a moment.
         sleep(0.02)
 
+    @torch.no_grad()
+    def rejoin(self) -> None:
+        """Join a run of peers again that has gone on without this node (``CountedOutError``).
+
+        The model here becomes that of the others, and ``t`` what theirs is.
+        """
+        if self._company is None:
+            raise ParameterError(message("only peers can join again", hint="start all again"))
+        self._company.rejoin()
+        self.t, self._cut_off = self._company.place.steps, False
+
     def leave(self) -> None:
-        """Leave a run of peers politely, before its end: the others go on without this node."""
+        """Ask to leave a run of peers before its end: the others go on without this node.
+
+        Go on stepping until ``left``: a few steps, after which all are at the same place and a
+        neighbour takes over this node's tracker, so that nobody begins anew. ``close`` without
+        those steps leaves at once; the others then begin anew from their models, as after a loss.
+        """
         if self._company is None:
             raise ParameterError(message("only peers can leave", hint="close() ends all"))
-        self._company.session.close(leaving=True)
+        self._company.leave()
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""

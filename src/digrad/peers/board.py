@@ -36,7 +36,8 @@ class Links:
     ) -> None:
         self._who, self.epoch, self.about = who, epoch, dict(about)
         membership = who.membership
-        timing = membership.timeout, membership.grace
+        # A hub says who is lost; a link that is down while both ends live may come back.
+        timing = membership.timeout, membership.timeout if membership.hub else membership.grace
         self.outlets: dict[int, Outlet] = {}
         self.inlets: dict[int, Inlet] = {}
         self._ends: dict[Link, End] = {}
@@ -132,7 +133,7 @@ class Links:
                 outlet.send(0, memoryview(why.encode()), kind=b"bye\n")
         end = time.monotonic() + seconds
         for outlet in self.outlets.values():
-            outlet.flush(end)
+            outlet.flush(end, self._who.membership.grace)  # who is done may be gone
         self.close()
 
     def close(self) -> None:
@@ -190,6 +191,10 @@ class Board:
             hello = receive_text(sock, PATIENCE, HELLO)
             with self._lock:
                 links = self._links
+            if hello.get("probe") is True:
+                send_text(sock, {"ok": True})
+                sock.close()
+                return
             try:
                 if links is None or hello.get("epoch") != links.epoch:
                     raise ClosedError("not yet, or no longer")

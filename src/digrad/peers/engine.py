@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 
 import torch
@@ -163,6 +163,17 @@ class Peers:
         """Return the rows of all nodes, on every node; not counted."""
         self._check(rows)
         return self._collectives.gather(rows, "gather")
+
+    def hand(self, rows: Tensor, peer: int) -> None:
+        """Hand rows to a neighbour, and wait until they are there."""
+        with Naming(self.links, "handing over"):
+            self._collectives.hand(rows, peer)
+        self.links.outlets[peer].flush(monotonic() + LAST_WORDS)
+
+    def inherit(self, like: Tensor, peer: int) -> Tensor:
+        """Take rows over from a neighbour."""
+        with Naming(self.links, "taking over"):
+            return self._collectives.inherit(like, peer)
 
     def fail(self, reason: str) -> None:
         """Tell the neighbours why this node stops, so that their errors can say so."""

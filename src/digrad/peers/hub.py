@@ -11,7 +11,8 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Any, NamedTuple
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.epochs import NONE, Council, Epoch
+from digrad.peers.council import Council
+from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.frames import hang_up, receive_text, send_text
 from digrad.peers.membership import HUB, Membership, MembershipError
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, listen
@@ -139,12 +140,18 @@ class Answer(NamedTuple):
     member: bool
     over: bool
     stopped: str
+    leaver: str = ""  # who leaves politely
+    halt: int | None = None  # at which place it does
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> "Answer":
         """Read what the council said."""
         flags = said.get("member") is True, said.get("over") is True
-        return cls(Epoch.parse(said.get("epoch") or {}), *flags, str(said.get("stopped"))[:500])
+        told = said.get("farewell")
+        farewell = told if isinstance(told, dict) else {}
+        leaver, halt = str(farewell.get("leaver", ""))[:200], farewell.get("halt")
+        epoch, stopped = Epoch.parse(said.get("epoch") or {}), str(said.get("stopped"))[:500]
+        return cls(epoch, *flags, stopped, leaver, None if halt is None else int(halt))
 
 
 class Line:

@@ -82,8 +82,10 @@ def _table_of(parse: Any, text: str, kind: str) -> Any:
         check_depth(found)
     except FileFormatError:
         raise
-    except ValueError as error:  # also integers of more than 4300 digits
-        raise FileFormatError(f"not a {kind} file: {error}") from error
+    except ValueError as error:
+        # Of an integer with thousands of digits Python says how to take it all the same.
+        why = "a number in it has too many digits" if "digits; use sys." in str(error) else error
+        raise FileFormatError(f"not a {kind} file: {why}") from error
     except RecursionError as error:
         raise FileFormatError(_too_deep()) from error
     return found

@@ -71,7 +71,7 @@ def test_push_sum_needs_a_strongly_connected_push_graph(name):
     assert said == (
         f"{who} needs a strongly connected push graph: node 0 cannot be reached from node 1\n"
         "  nor 3, 4, 5\n"
-        "  hint: use push-pull, which needs only a common root; --largest-component keeps the "
+        "  hint: use push-pull, which needs only a common root; largest_component=True keeps the "
         "largest strongly connected part of a graph"
     )
 
@@ -112,7 +112,7 @@ def test_column_sums(name):
     said = refusal(name, NETWORKS["star"])
     sums = NETWORKS["star"].R.toarray().sum(axis=0)
     assert f"needs doubly stochastic weights, but column 0 of R sums to {sums[0]:.6g}" in said
-    assert "hint: use --weights doubly-stochastic, or push-pull" in said
+    assert 'hint: use weights="doubly-stochastic", or push-pull' in said
     check(ALGORITHMS[name](), weigh(build("star", 5).pull_graph, "doubly-stochastic"))
 
 
@@ -129,7 +129,7 @@ def test_symmetry(name):
     both_ways = build("star", 5)
     said = refusal(name, both_ways)
     assert "R[0, 1] = 0.2 and R[1, 0] = 0.5" in said
-    assert "hint: use --weights metropolis" in said
+    assert 'hint: use weights="metropolis"' in said
     check(ALGORITHMS[name](), weigh(both_ways.pull_graph, "metropolis"))
 
 
@@ -137,7 +137,7 @@ def test_symmetry(name):
 def test_trees(name):
     said = refusal(name, NETWORKS["digraph"])
     assert "zero-one weights on two spanning trees with a common root, but R[0, 0] = 0.3" in said
-    assert "hint: use --weights spanning-tree" in said
+    assert 'hint: use weights="spanning-tree"' in said
     check(ALGORITHMS[name](), NETWORKS["binary-tree"])
     check(ALGORITHMS["stpp"](), weigh(NETWORKS["digraph"].pull_graph, "spanning-tree"))
 
@@ -151,7 +151,7 @@ def test_d2_needs_eigenvalues_above_minus_a_third():
     said = refusal("d2", NETWORKS["even-ring"])
     assert "every eigenvalue of R above -1/3, but the smallest is -0.333333" in said
     assert "hint: use exact-diffusion" in said
-    assert "--weights lazy" in said
+    assert 'weights="lazy"' in said
     check(ALGORITHMS["d2"](), build("undirected-ring", 7))  # an odd ring stays above
 
 

@@ -20,7 +20,7 @@ C = R.T.copy()
 SHARES = "  hint: weights are shares: at least 0, each line summing to 1"
 ROOT_HINT = (
     "  hint: one strongly connected graph for both is always enough; "
-    "--largest-component keeps the largest such part of a graph"
+    "largest_component=True keeps the largest such part of a graph"
 )
 
 

@@ -191,7 +191,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("problem", {"kind": "libsvm"}, "problem lacks path"),
     ("problem", {"kind": "libsvm", "path": "no/such"}, "problem: no/such"),
     ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: BTPP needs zero-one weights"),
-    ("algorithms.0.algorithm", "extra", "extra on directed-ring: Extra needs symmetric weights"),
+    ("algorithms.0.algorithm", "extra", "extra on directed-ring: extra needs symmetric weights"),
 ]
 
 
@@ -240,7 +240,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     for device in ("cuda:99", "abacus"):
-        with pytest.raises(ParameterError, match=r"cannot be used: [\s\S]*hint: use --device cpu"):
+        with pytest.raises(ParameterError, match=r'cannot be used: [\s\S]*hint: use device="cpu"'):
             plan(parse_experiment(BASE), device)
 
 

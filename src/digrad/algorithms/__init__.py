@@ -21,7 +21,7 @@ from digrad.algorithms.compression.methods import (
     QuantizedPushSum,
 )
 from digrad.algorithms.compression.options import COMPRESSORS, Compression
-from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs, called
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
@@ -114,6 +114,8 @@ UNWAITING: dict[str, type[Method[Any]]] = {
     "swarm-sgd": SwarmSGD,
 }
 METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **UNWAITING}
+for _name, _method in METHODS.items():
+    _method.registered = _name
 
 __all__ = [
     "AB",
@@ -199,7 +201,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """
     method = as_method(given)
     if not isinstance(method, Algorithm):
-        what = f"{type(method).__name__} waits for nobody, so it has no steps that all take"
+        what = f"{called(method)} waits for nobody, so it has no steps that all take"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
         raise ParameterError(message(what, hint=hint))
     return method

@@ -11,6 +11,7 @@ import torch
 from digrad import __version__
 from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
 from digrad.algorithms.compression.compressed import check_messages, compressed
+from digrad.algorithms.contract import called
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
@@ -300,7 +301,7 @@ def _timing(
     if times is None and isinstance(method, Algorithm):
         return None
     if isinstance(net, Timetable):
-        who = "the clock" if isinstance(method, Algorithm) else type(method).__name__
+        who = "the clock" if isinstance(method, Algorithm) else called(method)
         what = f"{who} takes a network that stays as it is, not a timetable"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ExperimentError(message(what, hint=hint))

@@ -67,9 +67,8 @@ def test_ab_converges_with_no_more_than_a_common_root(name):
 @pytest.mark.parametrize("name", sorted(PUSH_SUM))
 def test_push_sum_needs_a_strongly_connected_push_graph(name):
     said = refusal(name, NETWORKS["common-root"])
-    who = ALGORITHMS[name].__name__
     assert said == (
-        f"{who} needs a strongly connected push graph: node 0 cannot be reached from node 1\n"
+        f"{name} needs a strongly connected push graph: node 0 cannot be reached from node 1\n"
         "  nor 3, 4, 5\n"
         "  hint: use push-pull, which needs only a common root; largest_component=True keeps the "
         "largest strongly connected part of a graph"
@@ -86,7 +85,7 @@ def test_push_sum_does_not_look_at_the_pull_graph():
 def test_one_tree_is_needed_where_the_method_is_that_of_one_tree():
     net = NETWORKS["two-trees"]
     said = refusal("btpp", net)
-    assert said.startswith("BTPP needs the same tree both ways, C = Rᵀ, but C[")
+    assert said.startswith("btpp needs the same tree both ways, C = Rᵀ, but C[")
     assert "hint: use stpp" in said
     check(ALGORITHMS["btpp"](), Network(net.R, net.R.T))
 

@@ -190,7 +190,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("schedule", {"kind": "theorem", "L": -1}, "L must be a .*number.*, got -1"),
     ("problem", {"kind": "libsvm"}, "problem lacks path"),
     ("problem", {"kind": "libsvm", "path": "no/such"}, "problem: no/such"),
-    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: BTPP needs zero-one weights"),
+    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: btpp needs zero-one weights"),
     ("algorithms.0.algorithm", "extra", "extra on directed-ring: extra needs symmetric weights"),
 ]
 

@@ -199,14 +199,14 @@ def test_a_thousand_nodes() -> None:
         ({"clock": {"latency": "fast"}}, "clock.latency must be a number"),
         (
             {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "appg"}]},
-            r"appg on undirected-ring: APPG loses for good .* 0.1 of them\n  hint: use r-fast",
+            r"appg on undirected-ring: appg loses for good .* 0.1 of them\n  hint: use r-fast",
         ),
         (
             {
                 "networks": [{"topology": "directed-ring", "n": 5}],
                 "algorithms": [{"algorithm": "ad-psgd"}],
             },
-            "ADPSGD averages pairs, and the link 0 -> 1 has no way back",
+            "ad-psgd averages pairs, and the link 0 -> 1 has no way back",
         ),
         (
             {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "osgp"}]},

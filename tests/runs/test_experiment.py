@@ -190,8 +190,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("schedule", {"kind": "theorem", "L": -1}, "L must be a .*number.*, got -1"),
     ("problem", {"kind": "libsvm"}, "problem lacks path"),
     ("problem", {"kind": "libsvm", "path": "no/such"}, "problem: no/such"),
-    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: BTPP needs zero-one weights"),
-    ("algorithms.0.algorithm", "extra", "extra on directed-ring: Extra needs symmetric weights"),
+    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: btpp needs zero-one weights"),
+    ("algorithms.0.algorithm", "extra", "extra on directed-ring: extra needs symmetric weights"),
 ]
 
 
@@ -212,7 +212,7 @@ def test_wrong_experiments(where: str, value: Any, text: str, tmp_path: Path) ->
             {},
             r"all networks need the same number of nodes, got star: 4, path: 5",
         ),
-        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: DSGD ne"),
+        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: dsgd ne"),
         (["directed-ring 300"], {"compile": "always"}, r'300 nodes\n  hint: set compile = "auto"'),
     ],
 )
@@ -240,7 +240,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     for device in ("cuda:99", "abacus"):
-        with pytest.raises(ParameterError, match=r"cannot be used: [\s\S]*hint: use --device cpu"):
+        with pytest.raises(ParameterError, match=r'cannot be used: [\s\S]*hint: use device="cpu"'):
             plan(parse_experiment(BASE), device)
 
 

@@ -56,6 +56,8 @@ class Run:
         if not isinstance(folder, str | Path):
             raise ParameterError(f"the folder of a run must be a path, got {folder!r}")
         store = RunFolder(Path(folder))
+        if not store.holds_run:
+            raise RunFolderError(message(f"{folder} holds no run", hint=_near(store.path)))
         experiment = load_experiment(store.path / "experiment.toml")
         kept = {spec.label: store.network(k) for k, spec in enumerate(experiment.networks)}
         networks = {label: net for label, net in kept.items() if net is not None}
@@ -158,6 +160,9 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """Write the run into a folder like that of ``digrad run``; nothing there may be lost."""
         store = RunFolder(Path(folder))
+        if store.holds_run:
+            hint = "name another folder, or move that one away"
+            raise RunFolderError(message(f"{store.path} already holds a run", hint=hint))
         store.check(self.experiment, resume=False)
         with locked(store.path):
             store.begin(self.experiment, self.networks, self._code)
@@ -227,7 +232,8 @@ class Run:
         said = ", ".join(f"{name}={value!r}" for name, value in which.items()) or "nothing said"
         every = [label for job in self._jobs for label in job.labels]
         differ = [name for k, name in enumerate(TRIAL) if len({label[k] for label in every}) > 1]
-        hint = f"trials differ in: {', '.join(differ)}"
+        one = ", ".join(f"{name}={every[0][TRIAL.index(name)]!r}" for name in differ)
+        hint = f"say which, as in answer({one})"
         if not found:
             options = "; ".join(
                 f"{name}: {', '.join(map(str, dict.fromkeys(label[k] for label in every)))}"
@@ -235,3 +241,12 @@ class Run:
             )
             hint = f"there are {options}"
         raise ParameterError(message(f"{len(found)} trials fit ({said})", hint=hint))
+
+
+def _near(folder: Path) -> str:
+    """Say where runs are, for somebody who has named a folder that holds none."""
+    inside = sorted(path.parent.name for path in folder.glob("*/experiment.toml"))
+    if inside:
+        return f"there are runs in it: {', '.join(inside[:5])}{', ...' * (len(inside) > 5)}"
+    there = "" if folder.is_dir() else f"there is no folder {folder}; "
+    return f"{there}pass one that dg.simulate(out=...), run.save or `digrad run` has written"

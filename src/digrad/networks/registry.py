@@ -15,6 +15,7 @@ from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import timetables as changing
 from digrad.networks import topologies as fixed
+from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
@@ -187,6 +188,8 @@ def as_any(network: AnyNetworkLike) -> AnyNetwork:
 def as_network(network: AnyNetworkLike) -> Network:
     """Return a network as it is; weigh a graph uniformly; pair up two matrices.
 
+    Of a pair (None, C) the matrix R averages over the links of C.
+
     >>> as_network(Digraph(2, [(0, 1), (1, 0)]))
     Network(n=2, pull edges=2, push edges=2, roots=2)
     """
@@ -197,7 +200,8 @@ def as_network(network: AnyNetworkLike) -> Network:
     if isinstance(network, Timetable):
         return _staying(network, network)
     if isinstance(network, tuple) and len(network) == 2:
-        return Network(*network)
+        R, C = network
+        return pushed_alone(C) if R is None else Network(R, C)
     return weigh(from_networkx(network))
 
 

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
+from digrad.base.errors import (
+    FileFormatError,
+    ParameterError,
+    UnknownNameError,
+    lookup,
+    message,
+    shown,
+)
 from digrad.base.files import plain_bytes, toml_of
 from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
 from digrad.runs.experiment import Experiment
@@ -202,7 +209,7 @@ class Results:
             several = [choice] if isinstance(choice, str | float | int) else choice
             names = [_written(value, part) for value in several]
             for name in names:
-                lookup(dict.fromkeys(have), name, part.replace("_", " "))
+                _check_there(name, have, part)
             keep &= np.array([name in names for name in have])
         if not keep.any():
             said = ", ".join(f"{part}={shown(choice)}" for part, choice in wanted.items())
@@ -228,6 +235,24 @@ class Results:
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
         known = self.planned, self.tried
         return Results(trials, place[self.trial[rows]], self.step[rows], columns, *known)
+
+
+def _check_there(name: str, have: Sequence[str], part: str) -> None:
+    """Say what is near a value that no trial has: in size, if it is a number."""
+    if name in have or part not in ("step_size", "seed"):
+        lookup(dict.fromkeys(have), name, part.replace("_", " "))
+        return
+    said = _number(name)
+    near = sorted(dict.fromkeys(have), key=lambda one: abs(_number(one) - said))[:3]
+    hint = f"nearest are {', '.join(sorted(near, key=_number))}"
+    raise UnknownNameError(message(f"no trial has {part.replace('_', ' ')} {name}", hint=hint))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _written(value: str | float, part: str) -> str:

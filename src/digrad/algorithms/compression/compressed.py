@@ -20,6 +20,7 @@ from digrad.algorithms.contract import (
     Scale,
     StepsAtHome,
     at_home,
+    called,
 )
 from digrad.algorithms.counting import Alone
 from digrad.algorithms.estimators import Estimated, With
@@ -147,7 +148,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if isinstance(method, BroadcastCPP):
         return replace(method, compress=Compression.of(given, method.compress))
     if not isinstance(method, Algorithm):
-        what = f"{type(method).__name__} waits for nobody, but a memory wants messages in order"
+        what = f"{called(method)} waits for nobody, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
     if isinstance(method, Estimated):
         inside = compressed(method.method, given)
@@ -201,7 +202,7 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Line
         ParameterError: it cannot be compressed, and why.
     """
     calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
-    who, lines = type(method).__name__, dict[str, Line]()
+    who, lines = called(method), dict[str, Line]()
     for k, (verb, of) in enumerate(calls):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"

@@ -15,8 +15,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.faults import PeerError
 from digrad.optim import Decentralized
+from digrad.optim.checkpoint import load_checkpoint, save_checkpoint
+from digrad.optim.loggers import CSVLogger
 from digrad.peers.epochs import Epoch
 from digrad.peers.hub import Hub
 from digrad.peers.local import key_file, local_run
@@ -309,6 +312,50 @@ def test_one_that_leaves_politely_hands_its_tracker_over(make: Callable[..., Run
     expected = seen_off(run, gone, epoch, steps, lr=0.3)
     for k, name in enumerate(left):
         torch.testing.assert_close(found[name][0], expected[k], rtol=1e-12, atol=1e-12)
+
+
+def test_scalars_are_measured_among_peers_and_by_who_is_left(
+    make: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = make()
+
+    def work(name: str) -> None:
+        node = run.node(name)
+        node.opt.watch(CSVLogger(tmp_path / f"{name}.csv"), every=5)
+        trained(node, 12)
+        if name == "n0":  # the one that writes
+            node.vanish()
+            return
+        while node.opt.t < 30:
+            node.opt.note(1.0)
+            node.step()
+        node.opt.close()
+
+    together(run.names, work)
+    written = {path.stem: path.read_text().splitlines() for path in tmp_path.glob("n*.csv")}
+    assert {name for name, rows in written.items() if len(rows) > 1} == {"n0", "n1"}
+    assert [row.split(",")[0] for row in written["n0"][1:]] == ["5", "10"]
+    assert [row.split(",")[0] for row in written["n1"][1:]][-2:] == ["25", "30"]
+
+
+def test_what_takes_the_files_of_all_nodes_is_refused(
+    make: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = make(n=2, hub=False)
+
+    def work(name: str) -> None:
+        opt = run.node(name).opt
+        for refused in (
+            lambda: save_checkpoint(tmp_path, opt),
+            lambda: load_checkpoint(tmp_path, opt),
+            lambda: opt.load_state_dict(opt.state_dict()),
+        ):
+            with pytest.raises(ParameterError, match="does not work among peers") as caught:
+                refused()
+            assert "resumed=t" in str(caught.value)
+        opt.close()
+
+    together(run.names, work)
 
 
 def seen_off(run: Run, gone: str, epoch: Epoch, steps: int, lr: float) -> Tensor:

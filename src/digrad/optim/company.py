@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from digrad.peers.membership import load_membership
 from digrad.peers.session import CountedOutError, Session
 
 Restart = Callable[[Peers, bool], None]  # on an engine; whether the method goes on as it is
+T = TypeVar("T")
 log = getLogger("digrad.peers")
 
 
@@ -66,6 +67,11 @@ class Company:
         self._ahead, self.place, self._mean = Place(), Place(resumed or 0), torch.empty(0)
         if resumed is not None:
             self.session.settle()
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of the models as the epoch began, or the model here, if that is not known."""
+        return self._mean.clone() if len(self._mean) else self._rows.models[0].clone()
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -215,19 +221,19 @@ class Company:
         self._go_to(there)
         return seconds
 
-    def sum(self, ask: Callable[[], Tensor]) -> Tensor:
-        """Return a sum over all nodes, in this epoch or the next.
+    def sum(self, ask: Callable[[], T], behind: Callable[[], T]) -> T:
+        """Return what all nodes compute together, in this epoch or the next.
 
-        One that the others have already is answered with the mean of the models as they were.
+        Args:
+            ask: computes it; called again in the next epoch if this one breaks.
+            behind: stands in for it where the others have it already, or this node has left.
         """
         there = self.place._replace(sums=self.place.sums + 1)
         while self.place < there:
             self._go_to(there)
-            if self.left:
-                hint = "ask for it before opt.leave()"
-                raise ParameterError(message(f"{self.session.node} has left the run", hint=hint))
             try:
-                found = ask() if self.place >= self._ahead else self._mean.clone()
+                late = self.left or self.place < self._ahead
+                found = behind() if late else ask()
                 self.place = there
             except PeerError as error:
                 self.renew(error)

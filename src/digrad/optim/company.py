@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ from digrad.peers.local import key_file
 from digrad.peers.membership import load_membership
 from digrad.peers.session import CountedOutError, Session
 
-Restart = Callable[[Peers, bool], None]  # on an engine; whether the method goes on as it is
+How = Literal["as it is", "from one model", "from the models"]  # a method goes on
+Restart = Callable[[Peers, How], None]
 T = TypeVar("T")
 log = getLogger("digrad.peers")
 
@@ -107,16 +108,18 @@ class Company:
     def _begin(self) -> None:
         """Get the models ready at the start of an epoch; every member does the same."""
         session, rows = self.session, self._rows
+        how: How = "from the models"
         if session.newcomers:
             self._mean = rows.common(without=session.newcomers)
             if session.fresh:
                 rows.models.copy_(self._mean.expand_as(rows.models))
         elif session.fresh:
             rows.broadcast()
+            how = "from one model"
         else:
             self._mean = rows.common(without=[])
         session.settle()
-        self._restart(self._engine, False)
+        self._restart(self._engine, how)
 
     def renew(self, error: PeerError | None) -> None:
         """Go on in the next epoch, or raise the error where nobody can decide on one."""
@@ -128,7 +131,7 @@ class Company:
             try:
                 self._join()
                 keep = error is None and self.session.epoch.kept
-                self._restart(self._engine, keep)
+                self._restart(self._engine, "as it is" if keep else "from the models")
                 if not keep:
                     self._begin()
                 return
@@ -152,7 +155,7 @@ class Company:
         self._join()
         self.place = self._ahead
         try:
-            self._restart(self._engine, False)
+            self._restart(self._engine, "from the models")
             self._begin()
         except PeerError as error:
             self.renew(error)

@@ -52,7 +52,7 @@ from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
-from digrad.optim.company import Company
+from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
@@ -253,13 +253,16 @@ class Decentralized(torch.optim.Optimizer):
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
     @torch.no_grad()
-    def _restart(self, engine: Link, keep: bool) -> None:
-        """Go on among the members there are now: the method as it is, or anew from the models."""
+    def _restart(self, engine: Link, how: How) -> None:
+        """Go on among the members there are now."""
         if self._company is not None:
             self.network = self._company.session.network
         check(self._method, self.network)
         self.engine, self._per_lr = engine, self._fair()
-        (self.rows.move if keep else self.rows.restart)(self.network, engine)
+        if how == "as it is":
+            self.rows.move(self.network, engine)
+        else:
+            self.rows.restart(self.network, engine, common=how == "from one model")
 
     @property
     def left(self) -> bool:

@@ -19,7 +19,7 @@ from digrad.peers.local import local_run
 from digrad.problems import Quadratic
 from engines.ranks import SETTINGS
 
-PATIENCE = 100.0  # seconds: eight processes import PyTorch on two cores
+PATIENCE = 400.0  # seconds: eight processes import PyTorch on two cores, which may be busy
 DIM = 6
 EXPERIMENT = """
 name = "faults"

@@ -228,6 +228,10 @@ class Algorithm(Method[S]):
         rows, ``s.x`` is not read any more, and the result may have been put in its place.
         """
 
+    def anew(self, x: Tensor) -> S:
+        """State to go on from models that differ, as after a loss."""
+        return self.init(x)
+
     def owed(self, s: S) -> Tensor | None:
         """What a node that leaves hands to another, so that the others go on as they are.
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,9 @@ from digrad.peers.local import key_file
 from digrad.peers.membership import load_membership
 from digrad.peers.session import CountedOutError, Session
 
-Restart = Callable[[Peers, bool], None]  # on an engine; whether the method goes on as it is
+How = Literal["as it is", "from one model", "from the models"]  # a method goes on
+Restart = Callable[[Peers, How], None]
+T = TypeVar("T")
 log = getLogger("digrad.peers")
 
 
@@ -68,6 +70,11 @@ class Company:
             self.session.settle()
 
     @property
+    def mean(self) -> Tensor:
+        """The mean of the models as the epoch began, or the model here, if that is not known."""
+        return self._mean.clone() if len(self._mean) else self._rows.models[0].clone()
+
+    @property
     def members(self) -> tuple[str, ...]:
         """Who takes part now."""
         return self.session.epoch.members
@@ -101,16 +108,18 @@ class Company:
     def _begin(self) -> None:
         """Get the models ready at the start of an epoch; every member does the same."""
         session, rows = self.session, self._rows
+        how: How = "from the models"
         if session.newcomers:
             self._mean = rows.common(without=session.newcomers)
             if session.fresh:
                 rows.models.copy_(self._mean.expand_as(rows.models))
         elif session.fresh:
             rows.broadcast()
+            how = "from one model"
         else:
             self._mean = rows.common(without=[])
         session.settle()
-        self._restart(self._engine, False)
+        self._restart(self._engine, how)
 
     def renew(self, error: PeerError | None) -> None:
         """Go on in the next epoch, or raise the error where nobody can decide on one."""
@@ -122,7 +131,7 @@ class Company:
             try:
                 self._join()
                 keep = error is None and self.session.epoch.kept
-                self._restart(self._engine, keep)
+                self._restart(self._engine, "as it is" if keep else "from the models")
                 if not keep:
                     self._begin()
                 return
@@ -146,7 +155,7 @@ class Company:
         self._join()
         self.place = self._ahead
         try:
-            self._restart(self._engine, False)
+            self._restart(self._engine, "from the models")
             self._begin()
         except PeerError as error:
             self.renew(error)
@@ -215,19 +224,19 @@ class Company:
         self._go_to(there)
         return seconds
 
-    def sum(self, ask: Callable[[], Tensor]) -> Tensor:
-        """Return a sum over all nodes, in this epoch or the next.
+    def sum(self, ask: Callable[[], T], behind: Callable[[], T]) -> T:
+        """Return what all nodes compute together, in this epoch or the next.
 
-        One that the others have already is answered with the mean of the models as they were.
+        Args:
+            ask: computes it; called again in the next epoch if this one breaks.
+            behind: stands in for it where the others have it already, or this node has left.
         """
         there = self.place._replace(sums=self.place.sums + 1)
         while self.place < there:
             self._go_to(there)
-            if self.left:
-                hint = "ask for it before opt.leave()"
-                raise ParameterError(message(f"{self.session.node} has left the run", hint=hint))
             try:
-                found = ask() if self.place >= self._ahead else self._mean.clone()
+                late = self.left or self.place < self._ahead
+                found = behind() if late else ask()
                 self.place = there
             except PeerError as error:
                 self.renew(error)

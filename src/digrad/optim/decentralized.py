@@ -53,7 +53,7 @@ from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
-from digrad.optim.company import Company
+from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
@@ -233,7 +233,7 @@ class Decentralized(torch.optim.Optimizer):
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = False
-        self._watch = Watch(self.rows)
+        self._watch = Watch(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
@@ -254,13 +254,16 @@ class Decentralized(torch.optim.Optimizer):
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
     @torch.no_grad()
-    def _restart(self, engine: Link, keep: bool) -> None:
-        """Go on among the members there are now: the method as it is, or anew from the models."""
+    def _restart(self, engine: Link, how: How) -> None:
+        """Go on among the members there are now."""
         if self._company is not None:
             self.network = self._company.session.network
         check(self._method, self.network)
         self.engine, self._per_lr = engine, self._fair()
-        (self.rows.move if keep else self.rows.restart)(self.network, engine)
+        if how == "as it is":
+            self.rows.move(self.network, engine)
+        else:
+            self.rows.restart(self.network, engine, common=how == "from one model")
 
     @property
     def left(self) -> bool:
@@ -371,13 +374,15 @@ class Decentralized(torch.optim.Optimizer):
             self._evaluating = False
 
     def _share(self, buffers: Buffers, stack: ExitStack) -> None:
-        """Make buffers common; a peer that misses another meanwhile keeps its own."""
-        try:
+        """Make buffers common; a peer that is behind the others keeps its own."""
+
+        def common() -> None:
             stack.enter_context(buffers.common(self.engine, self.network.n, self.rows.models))
-        except PeerError as error:
-            if self._company is None:
-                raise
-            self._company.renew(error)
+
+        if self._company is None:
+            common()
+        elif buffers.names:
+            self._company.sum(common, lambda: None)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
         if models and len(models) != len(self.layout.models):
@@ -391,7 +396,8 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         if self._company is None:
             return self.rows.xhat(self.t)
-        return self._company.sum(lambda: self.rows.xhat(self.t))
+        company = self._company
+        return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -406,6 +412,10 @@ class Decentralized(torch.optim.Optimizer):
             every: how many steps from one entry to the next.
         """
         self._watch.open(logger, every)
+
+    def _measured(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Return what all nodes measure together; nothing where the others have done so."""
+        return measure() if self._company is None else self._company.sum(measure, dict)
 
     def note(self, loss: float | Tensor) -> None:
         """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""
@@ -442,6 +452,7 @@ class Decentralized(torch.optim.Optimizer):
             CheckpointError: it is of another algorithm, network or model.
         """
         self._check_usable()
+        self.refuse_peers("load_state_dict")
         stored.refuse_others(state_dict)
         run, rows = state_dict["run"], self.engine.rows
         stored.refuse_changes(run, self._about())
@@ -488,6 +499,13 @@ class Decentralized(torch.optim.Optimizer):
         if self._company is None:
             raise ParameterError(message("only peers can leave", hint="close() ends all"))
         self._company.leave()
+
+    def refuse_peers(self, what: str) -> None:
+        """Refuse what takes all nodes at the same step, with the files of all of them."""
+        if self._company is not None:
+            hint = "each peer stores its own model and opt.t, and is made with resumed=t: see the"
+            why = f"{what} does not work among peers, whose epochs begin anew from the models"
+            raise ParameterError(message(why, hint=f"{hint} guide on peers"))
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""

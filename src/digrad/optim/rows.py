@@ -55,14 +55,16 @@ class Rows:
         """Go on as it is, on another network."""
         self._settle(network, engine)
 
-    def restart(self, network: AnyNetwork, engine: Link) -> None:
+    def restart(self, network: AnyNetwork, engine: Link, *, common: bool) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
-        Trackers, push-sum weights and memories refer to the network that was.
+        Trackers, push-sum weights and memories refer to the network that was. ``common`` says
+        whether all nodes have the same model.
         """
         self.move(network, engine)
+        begin = self.algorithm.init if common else self.algorithm.anew
         for bucket in self.buckets:
-            bucket.settle(self.algorithm, self.algorithm.init(bucket.models))
+            bucket.settle(self.algorithm, begin(bucket.models))
 
     @property
     def owed(self) -> Tensor | None:

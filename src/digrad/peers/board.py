@@ -11,6 +11,7 @@ from digrad.base.errors import DigradError, message
 from digrad.peers.frames import ClosedError, RubbishError, hang_up, receive_text, send_text
 from digrad.peers.links import Dialer, DisagreeError, End, Inlet, Outlet
 from digrad.peers.membership import Link, MembershipError
+from digrad.peers.refusals import Refusals
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, StrangerError, listen
 
 HELLO = 1 << 16  # bytes of a hello
@@ -152,7 +153,7 @@ class Board:
     def __init__(
         self, who: Credentials, refused: Callable[[str], None] = lambda text: None
     ) -> None:
-        self._who, self._refused = who, refused
+        self._who, self._refused = who, Refusals(refused)
         self._links: Links | None = None
         self._lock, self._room = Lock(), Semaphore(AT_ONCE)
         self._door: socket.socket | None = None
@@ -169,20 +170,22 @@ class Board:
     def _open(self) -> None:
         while self._door is not None:
             try:
-                plain, _ = self._door.accept()
+                plain, caller = self._door.accept()
             except OSError:
                 return  # closed
             self._room.acquire()
-            Thread(target=self._admit, args=(plain,), name="digrad caller", daemon=True).start()
+            work = Thread(
+                target=self._admit, args=(plain, *caller[:2]), name="digrad caller", daemon=True
+            )
+            work.start()
 
-    def _admit(self, plain: socket.socket) -> None:
+    def _admit(self, plain: socket.socket, host: str, port: int) -> None:
         """Let one caller in, or not: it can keep this thread busy for some seconds at most."""
-        where = _caller(plain)
         try:
             peer, sock = self._who.admit(plain)
             self._seat(peer, sock)
         except (DigradError, OSError, ValueError, TypeError) as error:
-            self._refused(f"refused {where}: {str(error).partition(chr(10))[0]}")
+            self._refused(host, port, str(error))
         finally:
             self._room.release()
 
@@ -238,11 +241,3 @@ def _number(value: object) -> int:
 def _about(hello: Mapping[str, Any]) -> Mapping[str, Any]:
     said = hello.get("about")
     return said if isinstance(said, dict) else {}
-
-
-def _caller(plain: socket.socket) -> str:
-    try:
-        host, port = plain.getpeername()[:2]
-        return f"{host}:{port}"
-    except OSError:
-        return "a caller"

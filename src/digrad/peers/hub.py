@@ -15,6 +15,7 @@ from digrad.peers.council import Council
 from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.frames import hang_up, receive_text, send_text
 from digrad.peers.membership import HUB, Membership, MembershipError
+from digrad.peers.refusals import Refusals
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, listen
 
 PERIOD = 0.1  # seconds between two looks at who is silent
@@ -40,7 +41,7 @@ class Hub:
             hint = 'add [hub] with address = "HOST:PORT" and key = "..."'
             raise MembershipError(message("the membership file names no hub", hint=hint))
         self._who = Credentials(membership, HUB, key_file)
-        self._tell, self._history = tell, history
+        self._tell, self._history, self._refused = tell, history, Refusals(tell)
         self._council = Council(membership, time.monotonic(), _last(history))
         self._known = len(self._council.history)
         self._lock, self._room, self._closed = Lock(), Semaphore(AT_ONCE), Event()
@@ -78,17 +79,20 @@ class Hub:
     def _open(self) -> None:
         while not self._closed.is_set():
             try:
-                plain, _ = self._door.accept()
+                plain, caller = self._door.accept()
             except OSError:
                 return
             self._room.acquire()
-            Thread(target=self._admit, args=(plain,), name="digrad line", daemon=True).start()
+            work = Thread(
+                target=self._admit, args=(plain, *caller[:2]), name="digrad line", daemon=True
+            )
+            work.start()
 
-    def _admit(self, plain: socket.socket) -> None:
+    def _admit(self, plain: socket.socket, host: str, port: int) -> None:
         try:
             name, sock = self._who.admit(plain)
         except (DigradError, OSError, ValueError) as error:
-            self._tell(f"refused a caller: {str(error).partition(chr(10))[0]}")
+            self._refused(host, port, str(error))
             return
         finally:
             self._room.release()

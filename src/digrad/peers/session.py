@@ -151,8 +151,8 @@ class Session:
                 self._running = True
             self._mender = Mender(self._who, epoch.cut, lambda back: self._say(mended=back))
             self._told(epoch, time.monotonic() - began)
-            node = self.membership.names.index(self.node)
-            return Peers(net, node, place[self.node], ends, **options)
+            numbers = [self.membership.names.index(name) for name in epoch.members]
+            return Peers(net, numbers, place[self.node], ends, **options)
 
     @property
     def network(self) -> Network:

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -27,7 +27,9 @@ from digrad.peers.local import key_file
 from digrad.peers.membership import Membership, load_membership
 from digrad.peers.session import CountedOutError, Session
 from digrad.runs.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
+from digrad.runs.lock import locked
 from digrad.runs.peer_alone import LonePeer
+from digrad.runs.peer_folder import folder_of
 from digrad.runs.planning import Given, Job, plan
 
 log = logging.getLogger("digrad.peers")
@@ -66,13 +68,16 @@ def run_peer(
     experiment = load_experiment(membership.experiment_file())
     allow(experiment)
     job = the_job(experiment, membership)
-    folder = Path("runs") / f"{experiment.name}-peers" if out is None else out
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_of(experiment) if out is None else out
     peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume, leave or Event())
     peer.rejoins = rejoin
     record = folder / f"{node}.csv"
-    how = "a" if resume else "w"
-    with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
+    with ExitStack() as until_the_end:
+        until_the_end.enter_context(locked(folder, node))
+        if not resume:
+            _put_aside(record)
+        how = record.open("a", buffering=1, newline="", encoding="utf-8")
+        stream = until_the_end.enter_context(how)
         rows = csv.writer(stream)
         rows.writerow(COLUMNS)
         if isinstance(job.method, Asynchronous):
@@ -81,6 +86,14 @@ def run_peer(
         else:
             peer.train(peer.join(file, key, told, experiment.scale_by_n_pi), experiment, rows)
     return record
+
+
+def _put_aside(record: Path) -> None:
+    """Keep what an earlier start of this node has recorded, under another name."""
+    if record.exists():
+        numbers = range(1, 1 << 20)
+        free = (record.with_suffix(f".{k}.csv") for k in numbers)
+        record.rename(next(path for path in free if not path.exists()))
 
 
 def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:

@@ -39,18 +39,24 @@ class Compressed(Around):
     compress: Compression
 
     def init(self, x: Tensor) -> Any:
+        return self._begun(self.method.init(x), x, common=self.compress.start == "common")
+
+    def anew(self, x: Tensor) -> Any:
+        # Nobody knows what the others hold: memories begin empty.
+        return self._begun(self.method.anew(x), x, common=False)
+
+    def _begun(self, s: Any, x: Tensor, *, common: bool) -> Any:
         self.compress.check(x.shape[-1])
-        s: Any = self.method.init(x)
         kind: Any = type(s)
         made = joined(kind, self._names)(*s)
-        return made._replace(**{name: self._first(s, name, x) for name in self._names})
+        return made._replace(**{name: self._first(s, name, x, common) for name in self._names})
 
-    def _first(self, s: Any, name: str, x: Tensor) -> Tensor | None:
+    def _first(self, s: Any, name: str, x: Tensor, common: bool) -> Tensor | None:
         """Return what is remembered before the first step."""
         of, _, what = name.rpartition("_")
         if what == "scale":
             return torch.ones_like(x[..., :1])
-        begun = getattr(s, of, None) if self.compress.start == "common" else None
+        begun = getattr(s, of, None) if common else None
         if what == "error" or begun is None:
             return torch.zeros_like(x)
         if what == "sent":

@@ -319,6 +319,7 @@ class Decentralized(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_usable()
+        self._watch.begin()
         with self._telling():
             skip = self._check_gradients()
         self._settings()  # refuses wrong options before anything moves
@@ -398,6 +399,14 @@ class Decentralized(torch.optim.Optimizer):
             return self.rows.xhat(self.t)
         company = self._company
         return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds from the beginning of the first step to the end of the last.
+
+        What lies between them counts, gradients above all; ``watch`` tells them apart.
+        """
+        return self._watch.seconds
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.

@@ -84,7 +84,7 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> 
     if isinstance(method, Algorithm):
         return in_step(method, net, clock, sizes)
     if isinstance(net, Timetable):
-        what = f"{type(method).__name__} takes a network that stays as it is, not a timetable: "
+        what = f"{called(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ParameterError(message(what, hint=hint))

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,6 +70,8 @@ def json_of(raw: bytes | str) -> Any:
 
 def toml_of(raw: bytes | str) -> dict[str, Any]:
     """Return what a TOML text holds, or say why it is none."""
+    import tomllib
+
     text = raw if isinstance(raw, str) else text_of(raw)
     found: dict[str, Any] = _table_of(tomllib.loads, text, "TOML")
     return found

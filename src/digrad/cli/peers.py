@@ -1,6 +1,5 @@
 """Commands for nodes that are joined by their links alone: keys, peers, the hub."""
 
-import logging
 import re
 import signal
 import sys
@@ -104,6 +103,8 @@ def peers(
 
     Example: digrad peers run.toml --node milan
     """
+    import logging
+
     checking, file = _words(what)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     if checking and local:

@@ -22,7 +22,7 @@ from digrad.algorithms.compression.methods import (
     QuantizedPushSum,
 )
 from digrad.algorithms.compression.options import COMPRESSORS, Compression
-from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs, called
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
@@ -118,6 +118,8 @@ UNWAITING: dict[str, type[Method[Any]]] = {
 METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **UNWAITING}
 # Steps that all take without a clock; on one, nodes act by themselves as the papers have it.
 ON_A_CLOCK: dict[str, type[Method[Any]]] = {"osgp": OverlapSGP, "b-cpp": BroadcastCPP}
+for _name, _method in [*METHODS.items(), *ON_A_CLOCK.items()]:
+    _method.registered = _name
 
 __all__ = [
     "AB",
@@ -207,7 +209,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """
     method = as_method(given)
     if not isinstance(method, Algorithm):
-        what = f"{type(method).__name__} waits for nobody, so it has no steps that all take"
+        what = f"{called(method)} waits for nobody, so it has no steps that all take"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
         raise ParameterError(message(what, hint=hint))
     return method

@@ -314,7 +314,8 @@ def _race(
         print_json({"race": [one._asdict() for one in found], "refused": refused})
         return
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
-    for head in ("network", "method", "best step", "gradients", "time", "waits longest for"):
+    unit = "seconds" if times.capacities else f"time (a gradient takes {number(times.compute)})"
+    for head in ("network", "method", "best step", "gradients", unit, "waits longest for"):
         out.add_column(head, justify="left" if head[0] in "nmw" else "right")
     for one in found:
         cells = ("-" if x is None else number(x, 4) for x in (one.step, one.gradients, one.time))

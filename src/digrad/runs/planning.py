@@ -144,7 +144,7 @@ def plan(
         gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype, sent)
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
-        for trials in _parts(experiment, spec, method, problem):
+        for trials in _parts(experiment, name, spec, method, problem):
             pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
@@ -372,7 +372,11 @@ def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> floa
 
 
 def _parts(
-    experiment: Experiment, spec: AlgorithmSpec, method: Method[Any], problem: Problem
+    experiment: Experiment,
+    network: str,
+    spec: AlgorithmSpec,
+    method: Method[Any],
+    problem: Problem,
 ) -> Iterator[Trials]:
     """Cut the sweep into pieces that fit into memory and, on a CPU, keep several cores busy.
 
@@ -383,7 +387,7 @@ def _parts(
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    for pairs in _grown(experiment, spec):
+    for pairs in _grown(experiment, network, spec):
         pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
         at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
         if not start.is_cuda:
@@ -400,12 +404,14 @@ def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> 
     check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
 
 
-def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[float, int]]]:
+def _grown(
+    experiment: Experiment, network: str, spec: AlgorithmSpec
+) -> Iterator[list[tuple[float, int]]]:
     """Return step sizes with seeds: what was there first, then what was added each time."""
-    sizes, seeds = spec.step_sizes or experiment.step_sizes, experiment.seeds
+    sizes, seeds = experiment.sizes(network, spec), experiment.seeds
     done = set[tuple[float, int]]()
     for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
-        first = sizes if spec.step_sizes else sizes[:many]
+        first = sizes if spec.every_size else sizes[:many]
         pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
         done.update(pairs)
         if pairs:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.contract import Algorithm, Method, Needs
+from digrad.algorithms.contract import Algorithm, Method, Needs, called
 from digrad.algorithms.exchanges import Exchange, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
@@ -84,7 +84,7 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> 
     if isinstance(method, Algorithm):
         return in_step(method, net, clock, sizes)
     if isinstance(net, Timetable):
-        what = f"{type(method).__name__} takes a network that stays as it is, not a timetable: "
+        what = f"{called(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ParameterError(message(what, hint=hint))
@@ -194,6 +194,6 @@ def refuse_loss(method: Method[Any], clock: Clock) -> None:
         ParameterError: that says so.
     """
     if isinstance(method, Asynchronous) and method.loses and clock.loss:
-        what = f"{type(method).__name__} loses for good what is in a lost message, and the clock "
+        what = f"{called(method)} loses for good what is in a lost message, and the clock "
         what += f"loses {clock.loss:g} of them"
         raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))

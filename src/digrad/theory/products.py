@@ -159,10 +159,10 @@ class _Sums:
             sums += np.array([a, b**2, d**2, d, x, *squares])
 
     def _little(self, name: str, bound: float) -> float:
-        """Return the share of the width that a term may take so that all after it take a fifth."""
+        """Return the share of the width that a term may take so that all after it take a tenth."""
         fall = min(bound / self._before.get(name, bound), 1.0) if bound else 0.0
         self._before[name] = bound
-        return max(0.01, 0.2 * (1 - fall))
+        return max(0.01, 0.1 * (1 - fall))
 
     def brackets(self, sizes: list[dict[str, Sizes]], walk: Walk) -> dict[str, Bracket] | None:
         """Add the proved tails."""

@@ -141,14 +141,13 @@ class _Sums:
     def __init__(self, rtol: float) -> None:
         self.rtol = rtol
         self.low, self.high = np.zeros(7), np.zeros(7)
-        self._before: dict[str, float] = {}  # the bounds of the term before
 
     def add(self, term: Term | None, sizes: dict[str, Sizes]) -> None:
         """Add one term; without the matrices, spectral norms are bounded from above only."""
         ends = {}
         for name, total in (("A", 0), ("B", 1), ("D", 3), ("X", 4)):
             bound, reached = sizes[name].bound, self.high[total] ** (0.5 if name == "B" else 1)
-            if term is None or bound <= self._little(name, bound) * self.rtol * reached:
+            if term is None or bound <= 0.01 * self.rtol * reached:
                 ends[name] = sizes[name].least, bound
             else:
                 exact = min(1e-4, 0.05 * self.rtol * max(1.0, reached / bound))
@@ -157,12 +156,6 @@ class _Sums:
         for k, sums in enumerate((self.low, self.high)):
             a, b, d, x = (ends[name][k] for name in ("A", "B", "D", "X"))
             sums += np.array([a, b**2, d**2, d, x, *squares])
-
-    def _little(self, name: str, bound: float) -> float:
-        """Return the share of the width that a term may take so that all after it take a tenth."""
-        fall = min(bound / self._before.get(name, bound), 1.0) if bound else 0.0
-        self._before[name] = bound
-        return max(0.01, 0.1 * (1 - fall))
 
     def brackets(self, sizes: list[dict[str, Sizes]], walk: Walk) -> dict[str, Bracket] | None:
         """Add the proved tails."""

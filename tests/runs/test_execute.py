@@ -356,7 +356,9 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     new, used, file = tmp_path / "new", tmp_path / "used", tmp_path / "file"
-    with pytest.raises(RunFolderError, match=r"holds no run to resume\n  hint: .*without --resume"):
+    with pytest.raises(
+        RunFolderError, match=r"holds no run to resume\n  hint: .*without resume=True"
+    ):
         execute.run(ONE, new, resume=True)
     impossible = replace(ONE, networks=(NetworkSpec("star", n=4), NetworkSpec("path", n=5)))
     with pytest.raises(DigradError, match="same number of nodes"):
@@ -364,7 +366,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert not new.exists()  # so that the mended experiment can be run into it
     execute.run(ONE, used)
     before = content(used)
-    with pytest.raises(RunFolderError, match=r"already holds a run\n  hint: --resume goes on"):
+    with pytest.raises(RunFolderError, match=r"already holds a run\n  hint: resume=True goes on"):
         execute.run(ONE, used)
     for key, value in (
         ("steps", 21),

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from math import prod
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -332,10 +332,18 @@ class Processes:
         self.close()
 
 
+class Coding(Protocol):
+    """An engine between whose nodes codes travel."""
+
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor: ...
+
+    def mean(self, rows: Tensor, /) -> Tensor: ...
+
+
 class Coded:
     """An engine's verbs for rows in a code."""
 
-    def __init__(self, engine: Processes, code: Code) -> None:
+    def __init__(self, engine: Coding, code: Code) -> None:
         self._engine, self._code = engine, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:

@@ -25,7 +25,8 @@ N = 8
 TIMEOUT = 10.0  # seconds; of the soak test
 STALE = 5.0  # seconds after which nobody may take a dead node for a member
 LEAST = 4  # nodes that are left alone at any time
-HANGS = 120.0  # seconds without a step of the members there are
+HANGS = 200.0  # seconds without a step of the members there are
+QUIET = 60.0  # seconds after which a node that was disturbed must be a member
 
 
 def kills(folder: Path, count: int, seed: int = 0) -> Iterator[tuple[str, float]]:
@@ -61,8 +62,10 @@ def _all_there(run: Site) -> None:
 class Known:
     """What the test has done to a node."""
 
+    at: float  # when it was last disturbed: hit, woken or started
+    hit: bool = False  # whether it was killed, or told to leave
     dead: float | None = None  # since when its process has ended
-    away: bool = True  # whether it has been hit, or started, and not been a member since
+    back: float = 0.0  # when it is started again
     stopped: float | None = None  # until when it sleeps
 
 
@@ -77,30 +80,45 @@ class Soak:
     hub_back: float | None = None
 
     def __post_init__(self) -> None:
-        self.known = {name: Known() for name in self.run.names}
+        self.known = {name: Known(time.monotonic()) for name in self.run.names}
 
     def hit(self) -> str:
         """Do one random thing to a node, or to the hub; say what."""
-        alone = [name for name, one in self.known.items() if not one.away]
-        kinds = ["kill", "kill", "stop", "leave"] if len(alone) > LEAST else []
-        kinds += ["hub"] if self.hub_back is None else []
-        kind, now = self.draw.choice(kinds or ["nothing"]), time.monotonic()
+        kind = self.draw.choice(["kill", "kill", "kill", "stop", "stop", "leave", "hub"])
+        members = self._wait_for_victims()
+        now = time.monotonic()
         if kind == "hub":
             self.run.hub.kill()
             self.run.hub.wait()
             self.hub_back = now + 2 * self.draw.random()
-            return "the hub is killed"
-        if kind == "nothing":
-            return "nothing"
-        name = self.draw.choice(alone)
+            return kind
+        name = self.draw.choice(members)
         one, process = self.known[name], self.run.nodes[name]
-        one.away = True
+        one.at = now
         if kind == "stop":
             one.stopped = now + 1.5 * TIMEOUT * self.draw.random()
             process.send_signal(signal.SIGSTOP)
         else:
+            one.hit = True
             process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
-        return f"{name}: {kind}"
+        return f"{kind} {name}"
+
+    def _wait_for_victims(self) -> list[str]:
+        """Wait until the hub is there, and more nodes than are to be left alone."""
+        until = time.monotonic() + HANGS
+        while True:
+            self.tend()
+            members = [name for name in self.run.epochs()[-1]["members"] if self._steps(name)]
+            if len(members) > LEAST and self.hub_back is None:
+                return members
+            assert time.monotonic() < until, ("it hangs", self.run.epochs()[-1], self.run.logs())
+            time.sleep(0.05)
+
+    def _steps(self, name: str) -> bool:
+        """Whether a node lives and has taken a step in the last epoch."""
+        one = self.known[name]
+        awake = one.stopped is None and not one.hit and one.dead is None
+        return awake and self.run.epoch_of(name) == self.run.epochs()[-1]["number"]
 
     def tend(self) -> None:
         """Start and wake up what is due, and look at what the hub has decided."""
@@ -110,54 +128,48 @@ class Soak:
         for name, one in self.known.items():
             if one.stopped is not None and now > one.stopped:
                 run.nodes[name].send_signal(signal.SIGCONT)
-                one.stopped = None
-            elif run.nodes[name].poll() is not None and one.dead is None:
-                assert one.away, f"{name} ended by itself: {run.logs()[name]}"
-                one.dead = now
-            elif one.dead is not None and now > one.dead + 1:
-                run.nodes[name], one.dead = run.start(name, "--rejoin"), None
+                one.stopped, one.at = None, now
+            elif one.dead is not None and now > one.back:
+                (run.folder / "out" / f"{name}.csv").unlink(missing_ok=True)  # of its last life
+                run.nodes[name] = run.start(name, "--rejoin")
+                one.dead, one.hit, one.at = None, False, now
+            elif one.dead is None and run.nodes[name].poll() is not None:
+                assert one.hit, f"{name} ended by itself: {run.logs()[name]}"
+                one.dead, one.back = now, now + 2 * STALE * self.draw.random()
         for epoch in run.epochs()[self.seen :]:
             self._judge(epoch, now)
 
     def _judge(self, epoch: dict[str, Any], now: float) -> None:
-        assert epoch["number"] == self.seen, "not one history"
+        assert epoch["number"] == self.seen, f"not one history: {self.run.epochs()[-5:]}"
         self.seen += 1
         for name, one in self.known.items():
             member = name in epoch["members"]
             stale = one.dead is not None and now - one.dead > STALE
             assert not (member and stale), f"{name} is dead, but a member: {epoch}"
-            assert member or one.away, f"{name} lives, but is no member: {epoch}"
-            asleep = one.stopped is not None or one.dead is not None
-            if member and not asleep and self._steps(name, epoch["number"]):
-                one.away = False
-
-    def _steps(self, name: str, epoch: int) -> bool:
-        return self.run.epoch_of(name) >= epoch
+            quiet = not (one.hit or one.dead or one.stopped) and now - one.at > QUIET
+            assert member or not quiet, f"{name} lives, but is no member: {epoch}"
 
     def settle(self, names: Sequence[str] = ()) -> None:
-        """Wait until the members there are take steps, and some nodes are among them."""
+        """Wait until all members there are take steps, and some nodes are among them."""
         until = time.monotonic() + HANGS
         while True:
             self.tend()
-            last = self.run.epochs()[-1]
-            awake = [n for n, one in self.known.items() if one.dead is None and not one.stopped]
-            there = [name for name in last["members"] if name in awake]
-            stepping = all(self._steps(name, last["number"]) for name in there)
-            if stepping and set(names) <= set(there) and self.hub_back is None:
-                for name in there:
-                    self.known[name].away = False
+            members = self.run.epochs()[-1]["members"]
+            whole = self.hub_back is None and set(names) <= set(members)
+            if whole and all(map(self._steps, members)):
                 return
-            assert time.monotonic() < until, ("it hangs", last, self.run.logs())
+            assert time.monotonic() < until, ("it hangs", self.run.epochs()[-1], self.run.logs())
             time.sleep(0.05)
 
 
 def soak(folder: Path, count: int, seed: int = 0) -> Iterator[str]:
     """Hit a run so many times; sometimes several times before it has got over the last."""
-    draw = random.Random(seed)
-    with site(folder, N, timeout=TIMEOUT, start=60.0) as run:
-        run.all_in(run.names, 0)
+    draw, names = random.Random(seed), [f"n{k}" for k in range(N)]
+    with site(folder, N, absent=names, timeout=TIMEOUT) as run:
+        run.nodes |= {name: run.start(name, "--rejoin") for name in names}
+        run.all_in(names, 0)
         state = Soak(run, draw)
-        state.settle(run.names)
+        state.settle(names)
         for _ in range(count):
             began, said = time.monotonic(), state.hit()
             if draw.random() < 0.3:  # another soon after it
@@ -168,7 +180,7 @@ def soak(folder: Path, count: int, seed: int = 0) -> Iterator[str]:
             else:
                 state.settle()
             yield f"{said}: {time.monotonic() - began:.1f} s, epoch {state.seen - 1}"
-        state.settle(run.names)
+        state.settle(names)
         _check_records(run)
 
 
@@ -196,7 +208,7 @@ def main() -> None:
         else:
             kinds = Counter[str]()
             for k, said in enumerate(soak(Path(folder), count), 1):
-                kinds[said.split(": ")[1] if said.startswith("n") else "hub"] += 1
+                kinds[said.split()[0].strip(":")] += 1
                 print(f"{k:3}  {said}", flush=True)
             print(f"{count} faults ({dict(kinds)}), no hang, one history", end="; ")
     print(f"{time.monotonic() - began:.0f} s in all")

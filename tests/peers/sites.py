@@ -12,12 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import tomli_w
 import torch
 
+from digrad.base.files import plain_bytes, toml_of
 from digrad.optim.tensor_files import read_tensors
 from digrad.peers.local import local_run
 from digrad.problems import Quadratic
 from engines.ranks import SETTINGS
+from train.hosts import Hosts
 
 PATIENCE = 400.0  # seconds: eight processes import PyTorch on two cores, which may be busy
 DIM = 6
@@ -45,8 +48,9 @@ class Site:
 
     Args:
         n: how many nodes.
-        experiment: what is put into ``EXPERIMENT``, where it differs from what is there.
+        experiment: what is put into ``EXPERIMENT``, or a whole one.
         absent: nodes that are not started yet.
+        hosts: one for each node; the hub shares that of the first.
         options: of the membership file.
     """
 
@@ -54,20 +58,34 @@ class Site:
         self,
         folder: Path,
         n: int,
-        experiment: dict[str, Any],
+        experiment: dict[str, Any] | str,
         topology: str,
         absent: Sequence[str],
+        hosts: Hosts | None,
         **options: Any,
     ) -> None:
+        self.hosts = hosts
         self.folder, self.names = folder, [f"n{k}" for k in range(n)]
         usual = {"steps": 10**7, "every": 5, "n": n, "lr": 0.2, "sigma": 0.0}
-        filled = EXPERIMENT.format(**usual | {"algorithm": "push-pull"} | experiment)
-        (folder / "experiment.toml").write_text(filled)
+        if isinstance(experiment, dict):
+            experiment = EXPERIMENT.format(**usual | {"algorithm": "push-pull"} | experiment)
+        (folder / "experiment.toml").write_text(experiment)
         options = {"experiment": "experiment.toml", "timeout": 30.0, "grace": 1.0} | options
         network = {"topology": topology}
         self.file, self.membership = local_run(folder, self.names, network, **options)
+        if hosts is not None:
+            self._spread_out(hosts)
         self.hub = self.open_hub()
         self.nodes = {name: self.start(name) for name in self.names if name not in absent}
+
+    def _spread_out(self, hosts: Hosts) -> None:
+        table = toml_of(plain_bytes(self.file))
+        for host, name in enumerate(self.names):
+            address = f"{hosts.address(host)}:7001"
+            table["nodes"][name] |= {"address": address, "listen": address}
+        address = f"{hosts.address(0)}:7000"
+        table["hub"] |= {"address": address, "listen": address}
+        self.file.write_text(tomli_w.dumps(table))
 
     def open_hub(self) -> "subprocess.Popen[bytes]":
         history = ["--history", str(self.folder / "history.jsonl")]
@@ -79,9 +97,12 @@ class Site:
         return self._process(name, "peers", str(self.file), "--node", name, *out)
 
     def _process(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
+        there: list[str] = []
+        if self.hosts is not None:
+            there = self.hosts.command(self.names.index(name) if name in self.names else 0)
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "digrad", *words],
+                [*there, sys.executable, "-m", "digrad", *words],
                 env={**os.environ, **SETTINGS},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -148,12 +169,13 @@ class Site:
 def site(
     folder: Path,
     n: int,
-    experiment: dict[str, Any] | None = None,
+    experiment: dict[str, Any] | str | None = None,
     topology: str = "exponential",
     absent: Sequence[str] = (),
+    hosts: Hosts | None = None,
     **options: Any,
 ) -> Site:
-    return Site(folder, n, experiment or {}, topology, absent, **options)
+    return Site(folder, n, experiment or {}, topology, absent, hosts, **options)
 
 
 def optimum(n: int, left: Sequence[int]) -> torch.Tensor:

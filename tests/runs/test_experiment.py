@@ -212,7 +212,7 @@ def test_wrong_experiments(where: str, value: Any, text: str, tmp_path: Path) ->
             {},
             r"all networks need the same number of nodes, got star: 4, path: 5",
         ),
-        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: DSGD ne"),
+        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: dsgd ne"),
         (["directed-ring 300"], {"compile": "always"}, r'300 nodes\n  hint: set compile = "auto"'),
     ],
 )

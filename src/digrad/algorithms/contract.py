@@ -228,6 +228,21 @@ class Algorithm(Method[S]):
         rows, ``s.x`` is not read any more, and the result may have been put in its place.
         """
 
+    def anew(self, x: Tensor) -> S:
+        """State to go on from models that differ, as after a loss."""
+        return self.init(x)
+
+    def owed(self, s: S) -> Tensor | None:
+        """What a node that leaves hands to another, so that the others go on as they are.
+
+        None if there is no such thing: then the others begin anew from their models.
+        """
+        return None
+
+    def inherit(self, s: S, owed: Tensor) -> S:
+        """Take over what another node owed."""
+        return s
+
     @property
     def samples(self) -> int:
         """How many independent minibatches a step takes (one by one: ``StepsAtHome``)."""

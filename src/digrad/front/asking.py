@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from digrad.algorithms import METHODS, Method, as_method
+from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
+from digrad.algorithms import methods as names_of_methods
 from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
 from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
@@ -64,7 +65,8 @@ def asked(
     said = checked(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
     made, kind = _problem(problem, dict(keys), device, said["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
-    methods = _methods(algorithms, compress)
+    clock = Clock() if clock is None and _unwaiting(algorithms) else clock
+    methods = _methods(algorithms, compress, clock is not None)
     rates = _rates(lr, list(methods))
     plan_of, shape = _schedule(schedule)
     said["metrics_every"] = said.pop("every")
@@ -73,7 +75,7 @@ def asked(
             NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
         ),
         algorithms=tuple(
-            _described(label, method, given, rates.get(label, ()))
+            _described(label, method, given, rates.get(label, ()), clock is not None)
             for label, (method, given) in methods.items()
         ),
         problem=kind,
@@ -145,13 +147,13 @@ def _dtype(problem: Problem | None) -> str:
     return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
 
 
-def _methods(given: Any, compress: Any) -> dict[str, tuple[Method[Any], str]]:
+def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
-        return {str(label): _small(*_method(one), compress) for label, one in given.items()}
+        return {str(label): _small(*_method(one, clock), compress) for label, one in given.items()}
     found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
-        method, name = _small(*_method(one), compress)
+        method, name = _small(*_method(one, clock), compress)
         label = name or repr(method)
         if label in found:
             hint = "give them labels: {label: algorithm, ...}"
@@ -160,11 +162,23 @@ def _methods(given: Any, compress: Any) -> dict[str, tuple[Method[Any], str]]:
     return found
 
 
-def _method(one: Any) -> tuple[Method[Any], str]:
-    method = as_method(one)
+def _unwaiting(given: Any) -> bool:
+    """Say whether some of the algorithms wait for nobody."""
+    ones = given.values() if isinstance(given, Mapping) else given
+    several = isinstance(given, Mapping | list | tuple)
+    return any(not isinstance(as_method(one), Algorithm) for one in (ones if several else [given]))
+
+
+def _name(method: Any, clock: bool) -> str:
+    """Return what a file calls methods of its class, if it can."""
+    return {cls: name for name, cls in names_of_methods(clock=clock).items()}.get(type(method), "")
+
+
+def _method(one: Any, clock: bool) -> tuple[Method[Any], str]:
+    method = as_method(one, clock=clock)
     if isinstance(one, str):
         return method, one
-    plain = {cls: name for name, cls in METHODS.items()}.get(type(method), "")
+    plain = _name(method, clock)
     return method, plain if plain and method == type(method)() else ""
 
 
@@ -174,14 +188,14 @@ def _small(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], 
 
 
 def _described(
-    label: str, method: Method[Any], name: str, rates: tuple[float, ...]
+    label: str, method: Method[Any], name: str, rates: tuple[float, ...], clock: bool
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
     inside, table = method, dict[str, Any]()
-    if isinstance(method, Compressed):
+    if isinstance(method, Compressed | BroadcastCPP):
         table = method.compress.table()
         inside = method.method if isinstance(method, CompressedMethod) else method
-    known = name or {cls: key for key, cls in METHODS.items()}.get(type(inside), "")
+    known = name or _name(inside, clock)
     values: dict[str, Any] = {}
     if is_dataclass(inside):
         names = [f.name for f in fields(inside) if f.name != "compress"]

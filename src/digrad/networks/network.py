@@ -48,7 +48,7 @@ class Network(Slot):
 
     def _find_roots(self) -> None:
         pull, push = roots(self.R), roots(self.C.T.tocsr())
-        common = np.intersect1d(pull, push)
+        common = pull[np.isin(pull, push)]
         for name, value in (("pull_roots", pull), ("push_roots", push), ("roots", common)):
             object.__setattr__(self, name, value)
         if not len(common):

@@ -9,9 +9,8 @@ from typing import Any, cast
 import torch
 
 from digrad import __version__
-from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
+from digrad.algorithms import UNWAITING, Algorithm, Method, costs, methods
 from digrad.algorithms.compression.compressed import check_messages, compressed
-from digrad.algorithms.contract import called
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
@@ -37,7 +36,7 @@ from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
-from digrad.runs.timing import Sizes, Timing, Unwaiting, kept_vectors, timing
+from digrad.runs.timing import Sizes, Timing, Unwaiting, simulated_vectors, timing
 from digrad.theory import Setting, constants, gamma_theorem
 from digrad.theory.cycles import root_vectors
 
@@ -138,7 +137,7 @@ def plan(
             check_samples(method, problem)
             check_messages(method, net, problem.dim, message_dtype)
             on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
-            method = _with_memory(method, net)
+            method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
@@ -186,17 +185,18 @@ def resolved(experiment: Experiment) -> Experiment:
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
         schedule = replace(schedule, params=params)
+    times = experiment.clock
+    if times or any(a.algorithm in UNWAITING for a in experiment.algorithms):
+        times = full(clock, times, ("folders",))
+    known = methods(clock=bool(times))
     algorithms = tuple(
         a
         if a.algorithm in NOT_BY_NAME
         else replace(
-            a, params=full(_named(METHODS, a.algorithm, "algorithm", experiment), a.params, ())
+            a, params=full(_named(known, a.algorithm, "algorithm", experiment), a.params, ())
         )
         for a in experiment.algorithms
     )
-    times = experiment.clock
-    if times or any(a.algorithm in UNWAITING for a in algorithms):
-        times = full(clock, times, ("folders",))
     experiment = replace(experiment, problem=problem, schedule=schedule)
     return replace(experiment, algorithms=algorithms, clock=times)
 
@@ -288,10 +288,7 @@ def _sizes(method: Method[Any], problem: Problem, message_dtype: torch.dtype | N
     size = problem.start().element_size()
     rounded = message_dtype is not None and problem.dim > 1
     each = message_dtype.itemsize if rounded and message_dtype else size
-    bits = 8 * problem.dim * each
-    if isinstance(method, Algorithm):
-        bits = method.row_bits(problem.dim, 8 * each)
-    return Sizes(-(-bits // 8), size)
+    return Sizes(-(-method.row_bits(problem.dim, 8 * each) // 8), size)
 
 
 def _timing(
@@ -300,22 +297,18 @@ def _timing(
     """Put a method on the clock; one that waits for nobody always has one."""
     if times is None and isinstance(method, Algorithm):
         return None
-    if isinstance(net, Timetable):
-        who = "the clock" if isinstance(method, Algorithm) else called(method)
-        what = f"{who} takes a network that stays as it is, not a timetable"
-        hint = "drop every, keep and loss; a clock has delays and losses of its own"
-        raise ExperimentError(message(what, hint=hint))
     return timing(method, net, times or Clock(), size)
 
 
-def _with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
+def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
     """Return a method with what it has to remember where messages are lost in silence."""
     return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
 
 
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     """Make one method of an experiment; a class of the user's own is loaded."""
-    make = _named(METHODS, spec.algorithm, "algorithm", experiment)
+    known = methods(clock=bool(experiment.clock))
+    make = _named(known, spec.algorithm, "algorithm", experiment)
     method: Any = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
@@ -390,7 +383,7 @@ def _parts(
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
     start, numbers = problem.start(), problem.nodes * problem.dim
-    kept = costs(method).memory if isinstance(method, Algorithm) else kept_vectors(method)
+    kept = costs(method).memory if isinstance(method, Algorithm) else simulated_vectors(method)
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)

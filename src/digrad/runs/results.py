@@ -22,9 +22,10 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
+from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES, WALL
 from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile
+from digrad.runs.wall import read_seconds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -79,7 +80,8 @@ class Results:
     trials: tuple[Trial, ...]
     trial: Integers  # (rows,): place in ``trials``
     step: Integers  # (rows,)
-    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded
+    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded;
+    # and of ``seconds``, where real processes took them
     planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
     # The grid of each run from which its step sizes were chosen before, by other seeds.
     tried: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -156,6 +158,12 @@ class Results:
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
         named = dict(zip((*VALUES, *TIMED), kept, strict=True))
+        seconds = [read_seconds(path) for path in paths]
+        if any(seconds):
+            of_run = dict(zip(names, seconds, strict=True))
+            known = [of_run[t.key.run].get((*t.key[1:], t.seed), {}) for t in index]
+            at = zip(trial.tolist(), step.astype(np.int64).tolist(), strict=True)
+            named[WALL] = np.array([known[k].get(t, nan) for k, t in at])
         planned = dict(zip(names, (one.steps for one in told), strict=True))
         tried = dict(zip(names, (one.tried for one in told), strict=True))
         return cls(tuple(index), trial, step.astype(np.int64), named, planned, tried)

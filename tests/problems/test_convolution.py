@@ -330,6 +330,7 @@ print("equal")
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [KERNELS, WHOLE], ids=["kernels", "whole gradients"])
 def test_the_kernels_in_tritons_interpreter(code: str) -> None:
     """What runs on a GPU, here in slow motion; a process of its own, as it is chosen on import."""

@@ -264,6 +264,7 @@ for G, S, C, H, W, O, h, w, stride, padding, dilation in [
     back = torch.randn_like(wanted)
     dx, dw = torch.autograd.grad(wanted, (x, weight), back)
     x, weight = x.detach(), weight.detach()
+    kernels.MOST = 2**31 if G == 1 else 1  # or indices of 64 bits
     both = torch.cat([dw.flatten(1), back.sum((1, 3, 4))], dim=1)
     for got, want in (
         (kernels.forward(x, weight, bias, *window), wanted),

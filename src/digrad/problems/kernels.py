@@ -18,6 +18,7 @@ from digrad.problems.convolution_kernels import convolve, correlate, fold, sprea
 Pair = list[int]
 
 PROGRAMS = 2048  # that keep a large GPU busy
+MOST = 2**31  # numbers of a group that 32 bits count
 MANY = 100_000  # pixels, above which larger tiles are faster
 
 
@@ -167,9 +168,11 @@ class Shape:
         }
         images = {"S": self.samples, "C": self.channels, "H": high, "W": wide}
         outputs = {"OUT": self.outs, "HO": height, "WO": width}
+        each = max(self.channels * high * wide, max(self.numbers, self.outs) * height * width)
+        large = self.samples * each >= MOST
         run = 4 if height * width % 4 == 0 else 1
         precision = "tf32" if self.precision == "half" else self.precision
-        return window | images | outputs | {"RUN": run, "PRECISION": precision}
+        return window | images | outputs | {"RUN": run, "LARGE": large, "PRECISION": precision}
 
     def turned(self) -> "Shape":
         """Return the convolution that takes gradients of outputs to those of inputs, stride 1."""

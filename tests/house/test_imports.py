@@ -62,6 +62,7 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.peers.membership": True,
     "digrad.peers.secure": True,
     "digrad.peers.frames": True,
+    "digrad.peers.council": True,
     "digrad.peers.epochs": True,
     "digrad.peers.hub": True,
     "digrad.peers.local": True,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from digrad.peers.epochs import NONE, Council, Epoch
+from digrad.peers.council import Council
+from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.local import local_run
 
 NAMES = ["a", "b", "c", "d"]
@@ -162,3 +163,40 @@ def test_done_is_no_loss(room: Room) -> None:
         room.said[name] |= {"done": True}
     room.tick()
     assert room.council.ended
+
+
+def test_all_stop_where_the_farthest_is_when_one_leaves_politely(room: Room) -> None:
+    for k, name in enumerate(NAMES):
+        room.said[name] |= {"t": 10, "begun": 10 + k % 3}
+    room.said["b"] |= {"leaving": True, "heir": "c"}
+    room.tick(times=3)
+    assert room.council.report("a", room.said["a"], room.now)["farewell"] == {
+        "leaver": "b",
+        "halt": None,
+    }
+    for name in NAMES:
+        room.said[name] |= {"held": True}
+    room.tick()
+    assert room.council.report("a", room.said["a"], room.now)["farewell"]["halt"] == 12
+    for name in NAMES[:3]:
+        room.said[name] |= {"reached": 12}
+    room.tick(times=5)
+    assert room.members == "abcd"  # one is not there yet
+    room.said["d"] |= {"reached": 12}
+    room.tick()
+    epoch = room.council.epoch
+    assert (room.members, epoch.kept, epoch.t, epoch.why) == ("acd", True, 12, "b left")
+
+
+def test_a_death_while_one_leaves_is_a_loss_like_any(room: Room) -> None:
+    room.said["b"] |= {"leaving": True, "heir": "c"}
+    room.tick(times=3)
+    room.die("c")
+    room.tick(times=30)
+    assert (room.members, room.council.epoch.kept) == ("ad", False)
+
+
+def test_one_that_cannot_be_seen_off_in_time_leaves_all_the_same(room: Room) -> None:
+    room.said["b"] |= {"leaving": True, "heir": "c"}
+    room.tick(times=120)
+    assert (room.members, room.council.epoch.kept) == ("acd", False)

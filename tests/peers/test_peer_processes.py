@@ -1,198 +1,114 @@
 """Real processes: killed, stopped and woken, two at a time; the others go on."""
 
-import csv
-import os
-import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from digrad.optim.tensor_files import read_tensors
-from digrad.peers.hub import Hub
-from digrad.peers.local import key_file, local_run
-from digrad.problems import Quadratic
-from engines.ranks import SETTINGS
+from digrad.peers.epochs import Place
+from peers.sites import optimum, site
 
 pytestmark = pytest.mark.slow
-PATIENCE = 300.0  # seconds: eight processes import PyTorch on two cores
-KILLS = int(os.environ.get("DIGRAD_KILLS", "24"))
-EXPERIMENT = """
-name = "kills"
-steps = {steps}
-step_sizes = [0.2]
-dtype = "float64"
-metrics_every = {every}
-[problem]
-kind = "quadratic"
-dim = 6
-condition = 3.0
-sigma = 0.0
-[[networks]]
-topology = "exponential"
-n = {n}
-[[algorithms]]
-algorithm = "push-pull"
-"""
 
 
-class Site:
-    """Some nodes of a run as processes of this machine."""
-
-    def __init__(self, sites: "Sites", n: int, steps: int, every: int, **options: object) -> None:
-        folder = self.folder = sites.folder
-        sites.append(self)
-        self.names = [f"n{k}" for k in range(n)]
-        text = EXPERIMENT.format(steps=steps, every=every, n=n)
-        (folder / "experiment.toml").write_text(text)
-        options = {"experiment": "experiment.toml", "timeout": 30.0, "grace": 1.0} | options
-        network = {"topology": "exponential"}
-        self.file, self.membership = local_run(folder, self.names, network, **options)
-        self.told: list[tuple[float, str]] = []
-        self.hub, self.nodes = self.open_hub(), {}
-        self.nodes = {name: self.start(name) for name in self.names}
-
-    def open_hub(self) -> Hub:
-        def tell(text: str) -> None:
-            self.told.append((time.monotonic(), text))
-
-        return Hub(self.membership, key_file(self.folder, "hub"), tell)
-
-    def start(self, name: str) -> "subprocess.Popen[bytes]":
-        call = [sys.executable, "-m", "digrad", "peers", str(self.file), "--node", name]
-        log = (self.folder / f"{name}.log").open("ab")
-        with log:
-            return subprocess.Popen(
-                [*call, "--out", str(self.folder / "out")],
-                env={**os.environ, **SETTINGS},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def wait_for(self, text: str) -> None:
-        """Wait until the hub says something."""
-        self.wait_until(lambda: any(text in said for _, said in list(self.told)))
-
-    def wait_until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
-        while not holds():
-            assert time.monotonic() < end, (self.told, self.logs())
-            time.sleep(0.02)
-
-    def all_in(self, names: list[str], epoch: int) -> int:
-        """Wait until nodes have taken steps in an epoch, or one after it; return the least."""
-        found = dict.fromkeys(names, -1)
-
-        def there() -> bool:
-            for name in names:
-                found[name] = int(next(reversed(self.rows(name)), {"epoch": -1})["epoch"])
-            return min(found.values()) >= epoch
-
-        self.wait_until(there)
-        return min(found.values())
-
-    def logs(self) -> dict[str, str]:
-        return {n: (self.folder / f"{n}.log").read_text()[-500:] for n in self.names}
-
-    def rows(self, name: str) -> list[dict[str, str]]:
-        """What a node has recorded so far; a row may be only half there."""
-        path = self.folder / "out" / f"{name}.csv"
-        text = path.read_text() if path.exists() else ""
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        return list(csv.DictReader(lines))
-
-    def model(self, name: str) -> torch.Tensor:
-        return read_tensors(self.folder / "out" / f"{name}.safetensors")[0]["x"]
-
-    def close(self) -> None:
-        for process in self.nodes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait()
-        self.hub.close()
+def test_survivors_of_a_killed_process_reach_their_optimum(tmp_path: Path) -> None:
+    with site(tmp_path, 4, {"steps": 600, "every": 50}) as run:
+        run.wait_until(lambda: len(run.rows("n1")) > 2)
+        run.nodes["n1"].kill()
+        for name in ("n0", "n2", "n3"):
+            assert run.nodes[name].wait(200) == 0, run.logs()
+            assert float((run.model(name) - optimum(4, [0, 2, 3])).norm()) < 1e-9
+            assert run.rows(name)[-1]["nodes"] == "3"
+        assert [epoch["why"] for epoch in run.epochs()] == ["the run begins", "n1 is lost"]
 
 
-class Sites(list[Site]):
-    """Those of a test, to be closed after it."""
-
-    folder: Path
-
-
-@pytest.fixture
-def sites(tmp_path: Path) -> Iterator[Sites]:
-    made = Sites()
-    made.folder = tmp_path
-    yield made
-    for each in made:
-        each.close()
+def test_a_process_that_is_told_to_end_leaves_politely(tmp_path: Path) -> None:
+    with site(tmp_path, 4, {"steps": 4000, "every": 50}) as run:
+        run.all_in(run.names, 0)
+        run.nodes["n1"].terminate()
+        assert run.nodes["n1"].wait(60) == 0, run.logs()
+        for name in ("n0", "n2", "n3"):
+            assert run.nodes[name].wait(200) == 0, run.logs()
+            assert float((run.model(name) - optimum(4, [0, 2, 3])).norm()) < 1e-9
+        assert [(one["why"], one["kept"]) for one in run.epochs()[1:]] == [("n1 left", True)]
 
 
-def optimum(n: int, left: list[int]) -> torch.Tensor:
-    """The minimiser of the quadratics of some nodes."""
-    whole = Quadratic.generate(n, 6, condition=3.0, sigma=0.0, dtype=torch.float64)
-    return Quadratic(whole.A[left], whole.b[left]).optimum()
+def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:
+    with site(tmp_path, 4, timeout=6.0) as run:
+        run.all_in(run.names, 0)
+        run.nodes["n2"].send_signal(signal.SIGSTOP)
+        run.all_in(["n0", "n1", "n3"], 1, seconds=6 + 5)
+        run.nodes["n2"].send_signal(signal.SIGCONT)
+        assert run.nodes["n2"].wait(60) == 2
+        assert "the others have gone on without n2" in run.logs()["n2"]
+        assert len(run.epochs()) == 2
 
 
-def test_survivors_of_a_killed_process_reach_their_optimum(sites: Sites) -> None:
-    site = Site(sites, 4, steps=600, every=50)
-    site.wait_for("epoch 0")
-    site.wait_until(lambda: len(site.rows("n1")) > 2)
-    site.nodes["n1"].kill()
-    left = [0, 2, 3]
-    for name in ("n0", "n2", "n3"):
-        assert site.nodes[name].wait(200) == 0, site.logs()
-        assert float((site.model(name) - optimum(4, left)).norm()) < 1e-9
-        assert site.rows(name)[-1]["nodes"] == "3"
-    assert [said for _, said in site.told][1:] == ["epoch 1: 3 nodes: n1 is lost"]
+@pytest.mark.parametrize("algorithm", ["push-pull", "r-fast"])
+def test_one_that_wakes_up_joins_again_if_it_may(tmp_path: Path, algorithm: str) -> None:
+    experiment = {"algorithm": algorithm, "lr": 0.1}
+    with site(tmp_path, 3, experiment, absent=["n2"], timeout=6.0) as run:
+        woken = run.nodes["n2"] = run.start("n2", "--rejoin")
+        run.all_in(run.names, 0)
+        woken.send_signal(signal.SIGSTOP)
+        run.wait_until(lambda: run.epochs()[-1]["members"] == ["n0", "n1"])
+        run.all_in(["n0", "n1"], 1)
+        woken.send_signal(signal.SIGCONT)
+        run.all_in(run.names, 2)
+        assert "the others have gone on without n2" in run.logs()["n2"]
+        joined = [epoch for epoch in run.epochs() if epoch["newcomers"]]
+        assert [(one["why"], one["newcomers"]) for one in joined] == [("n2 joined", ["n2"])]
 
 
-def test_others_step_on_soon_after_a_kill_and_the_killed_come_back(sites: Sites) -> None:
-    """Any node, at random moments; each is started again and let in before the next dies."""
-    site = Site(sites, 8, steps=10**7, every=5)
-    draw = random.Random(0)
-    for k in range(KILLS):
-        name = site.names[k % 8]
-        epoch = site.all_in(site.names, 2 * k)
-        time.sleep(draw.random())
-        others = [other for other in site.names if other != name]
-        site.nodes[name].kill()
-        began = time.monotonic()
-        site.nodes[name].wait()
-        assert site.all_in(others, epoch + 1) == epoch + 1
-        took = time.monotonic() - began
-        print(f"{name}: the others step on after {took:.2f} s")
-        assert took < 5, site.told
-        site.nodes[name] = site.start(name)
-    site.all_in(site.names, 2 * KILLS)
+def test_one_that_joins_late_starts_from_the_others_model(tmp_path: Path) -> None:
+    with site(tmp_path, 4, {"every": 50}, absent=["n3"], start=2.0) as run:
+        run.wait_until(lambda: len(run.rows("n0")) > 20 and len(run.epochs()[-1]["members"]) == 3)
+        before = run.epochs()[-1]["number"]
+        run.nodes["n3"] = run.start("n3")
+        run.all_in(run.names, before + 1)
+        epoch, first = run.epochs()[before + 1], run.rows("n3")[0]
+        assert epoch["newcomers"] == ["n3"]
+        assert int(first["step"]) >= Place.of(epoch["t"]).steps > 900  # not where the others began
 
 
-def test_a_stopped_process_is_counted_out_and_told(sites: Sites) -> None:
-    site = Site(sites, 4, steps=10**7, every=5, timeout=6.0)
-    site.all_in(site.names, 0)
-    site.nodes["n2"].send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    site.all_in(["n0", "n1", "n3"], 1)
-    assert time.monotonic() - began < 6 + 5
-    site.nodes["n2"].send_signal(signal.SIGCONT)
-    assert site.nodes["n2"].wait(60) == 2
-    assert "the others have gone on without n2" in site.logs()["n2"]
-    assert len([said for _, said in site.told if said.startswith("epoch")]) == 2
+def test_a_death_while_the_others_agree(tmp_path: Path) -> None:
+    """The second dies when the epoch has been found to be over, and before the next begins."""
+    with site(tmp_path, 5) as run:
+        run.all_in(run.names, 0)
+        run.nodes["n4"].send_signal(signal.SIGSTOP)  # so that the agreement has to wait
+        run.nodes["n1"].kill()
+        time.sleep(2.5)  # the hub has missed it by now, and asks all to stop
+        assert len(run.epochs()) == 1
+        run.nodes["n3"].kill()
+        run.nodes["n4"].send_signal(signal.SIGCONT)
+        run.wait_until(lambda: run.epochs()[-1]["members"] == ["n0", "n2", "n4"])
+        run.all_in(["n0", "n2", "n4"], run.epochs()[-1]["number"])
+        numbers = [epoch["number"] for epoch in run.epochs()]
+        assert numbers == list(range(len(numbers)))
 
 
-def test_two_die_one_after_the_other(sites: Sites) -> None:
-    """The second while the others agree about the first."""
-    site = Site(sites, 5, steps=10**7, every=5)
-    site.all_in(site.names, 0)
-    site.nodes["n1"].kill()
-    time.sleep(0.2)
-    site.nodes["n3"].kill()
-    site.wait_until(lambda: any("3 nodes" in said for _, said in site.told))
-    last = max(int(said.split()[1][:-1]) for _, said in site.told if said.startswith("epoch"))
-    site.all_in(["n0", "n2", "n4"], last)
+def test_training_goes_on_while_the_hub_is_dead_and_losses_are_seen_to_after(
+    tmp_path: Path,
+) -> None:
+    with site(tmp_path, 4, timeout=10.0) as run:
+        run.all_in(run.names, 0)
+        run.hub.kill()
+        run.hub.wait()
+        before = len(run.rows("n0"))
+        run.wait_until(lambda: len(run.rows("n0")) > before + 5)
+        run.nodes["n1"].kill()
+        time.sleep(1.0)
+        run.hub = run.open_hub()
+        run.all_in(["n0", "n2", "n3"], 1)
+        assert [epoch["why"] for epoch in run.epochs()] == ["the run begins", "n1 is lost"]
+
+
+def test_two_die_one_after_the_other(tmp_path: Path) -> None:
+    with site(tmp_path, 5) as run:
+        run.all_in(run.names, 0)
+        run.nodes["n1"].kill()
+        time.sleep(0.2)
+        run.nodes["n3"].kill()
+        run.wait_until(lambda: len(run.epochs()[-1]["members"]) == 3)
+        run.all_in(["n0", "n2", "n4"], run.epochs()[-1]["number"])

@@ -17,7 +17,8 @@ import torch
 from digrad.base.errors import DigradError
 from digrad.engines.transports.transport import Batch, LinkError
 from digrad.peers import board, frames, secure
-from digrad.peers.epochs import Council, Epoch
+from digrad.peers.council import Council
+from digrad.peers.epochs import Epoch
 from digrad.peers.frames import MARK, Header, RubbishError, header_of, receive_text, send_text
 from digrad.peers.keys import make_key
 from digrad.peers.local import free_ports, key_file, local_run

@@ -48,6 +48,7 @@ class Hosts:
         self.names = [f"digrad-{os.getpid()}-{k}" for k in range(count)]
         self.bad, self.delay, self.loss = set(bad), delay, loss
         self.cut: set[int] = set()  # hosts whose cable is pulled
+        self.apart: set[frozenset[int]] = set()  # pairs of hosts that do not reach each other
         self.lost = self.carried = 0  # frames
         self._ports: list[int] = []
         self._ending = False
@@ -119,4 +120,6 @@ class Hosts:
                 os.write(self._ports[to], frame)
 
     def _loses(self, ends: set[int], chance: random.Random) -> bool:
-        return bool(ends & self.cut) or (bool(ends & self.bad) and chance.random() < self.loss)
+        if ends & self.cut or frozenset(ends) in self.apart:
+            return True
+        return bool(ends & self.bad) and chance.random() < self.loss

@@ -213,7 +213,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert ran("train", ONE, out, stop=[0, 12])[0] == "KeyboardInterrupt: "
     before = content(out)
     said = ran("train", ONE, out)
-    text = f"{out} already holds a run\n  hint: --resume goes on"
+    text = f"{out} already holds a run\n  hint: resume=True goes on"
     assert said[0].startswith(f"RunFolderError: {text}")
     assert said[1].startswith(f"SharedError: {text}")
     said = ran("train", replace(ONE, steps=21), out, resume=True)
@@ -233,7 +233,7 @@ def test_the_simulator_does_not_go_on_where_messages_were_rounded(tmp_path: Path
     assert ran("train", ONE, tmp_path, **options)[0] == "KeyboardInterrupt: "
     with pytest.raises(RunFolderError, match="bfloat16 and would now be exact") as error:
         execute.run(ONE, tmp_path, resume=True)
-    assert "--message-dtype bfloat16" in str(error.value)
+    assert "digrad train` and --message-dtype bfloat16" in str(error.value)
     (tmp_path / "processes.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"processes.json is damaged[\s\S]*hint: delete"):
         execute.run(ONE, tmp_path, resume=True)

@@ -147,6 +147,7 @@ class MessageCounts(NamedTuple):
 class Method(ABC, Generic[S]):
     """What synchronous and asynchronous methods have in common: what is known of a state."""
 
+    registered: ClassVar[str] = ""  # its name on the command line and in files
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
@@ -201,6 +202,11 @@ class Method(ABC, Generic[S]):
         return f"{type(self).__name__}({own})"
 
 
+def called(method: Method[Any]) -> str:
+    """Return what people call a method: its name in lists and files, or else its class."""
+    return vars(type(method)).get("registered") or type(method).__name__
+
+
 class Algorithm(Method[S]):
     """A recursion on stacked variables; every state is a NamedTuple of tensors.
 
@@ -221,6 +227,21 @@ class Algorithm(Method[S]):
         Except for what ``overwrites`` names: once a verb with ``of="x"`` has been handed its
         rows, ``s.x`` is not read any more, and the result may have been put in its place.
         """
+
+    def anew(self, x: Tensor) -> S:
+        """State to go on from models that differ, as after a loss."""
+        return self.init(x)
+
+    def owed(self, s: S) -> Tensor | None:
+        """What a node that leaves hands to another, so that the others go on as they are.
+
+        None if there is no such thing: then the others begin anew from their models.
+        """
+        return None
+
+    def inherit(self, s: S, owed: Tensor) -> S:
+        """Take over what another node owed."""
+        return s
 
     @property
     def samples(self) -> int:

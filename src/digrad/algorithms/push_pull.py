@@ -8,6 +8,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import (
@@ -63,6 +64,14 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
 
     def tracker(self, s: TrackingState) -> Tensor | None:
         return s.y
+
+    def owed(self, s: TrackingState) -> Tensor | None:
+        # Σ y = Σ g is all that binds the nodes: whoever adds y - g of one that leaves keeps it.
+        last = s.m if self.follows_momenta else s.g
+        return torch.zeros_like(s.x) if s.y is None or last is None else s.y - last
+
+    def inherit(self, s: TrackingState, owed: Tensor) -> TrackingState:
+        return s if s.y is None else s._replace(y=s.y + owed)
 
 
 @dataclass(frozen=True)

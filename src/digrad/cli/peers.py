@@ -1,15 +1,17 @@
 """Commands for nodes that are joined by their links alone: keys, peers, the hub."""
 
-import logging
 import re
+import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from threading import Event
+from typing import Annotated
 
 import typer
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, message
 from digrad.cli.output import show, warn
+from digrad.cli.peers_check import check_all, check_node, check_one
 from digrad.cli.runs import Trust
 from digrad.cli.trust import ask
 
@@ -90,25 +92,36 @@ def peers(
     key: Key = None,
     out: Annotated[Path | None, typer.Option(help="Folder for records and models.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Start from the model there.")] = False,
+    rejoin: Annotated[bool, typer.Option("--rejoin", help="If counted out, join again.")] = False,
     seconds: Annotated[float, typer.Option(help="How long `check` waits for others.")] = 30.0,
     trust: Trust = False,
 ) -> None:
     """Train as one node of a run of peers; `check` only tries out its links.
 
-    `--local 8` makes keys and starts 8 nodes and a hub on this machine.
+    `--local 8` makes keys and starts 8 nodes and a hub on this machine. A node that is told to
+    end (SIGTERM) leaves politely.
 
     Example: digrad peers run.toml --node milan
     """
+    import logging
+
     checking, file = _words(what)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    if checking and local:
+        both = "`check` tries the links of one node, and --local starts all of them here"
+        raise ParameterError(message(both, hint="drop one of the two; check wants --node NAME"))
     if checking:
-        _check(file, node, key, out, seconds)
+        if local:
+            check_all(file, local, out, seconds)
+        else:
+            check_one(file, node, key, out, seconds)
     elif local:
         from digrad.cli.peers_here import start_all
 
         start_all(file, local, out, trust)
     else:
-        _train(file, node, key, out, resume=resume, with_hub=with_hub, trust=trust)
+        flags = {"resume": resume, "with_hub": with_hub, "rejoin": rejoin, "trust": trust}
+        _train(file, node, key, out, **flags)
 
 
 def _train(
@@ -119,6 +132,7 @@ def _train(
     *,
     resume: bool,
     with_hub: bool,
+    rejoin: bool,
     trust: bool,
 ) -> None:
     from digrad.peers.hub import Hub
@@ -127,8 +141,10 @@ def _train(
     from digrad.runs.peer import run_peer
 
     membership = load_membership(file)
-    _check_node(membership.nodes, node)
+    check_node(membership.nodes, node)
     here = Hub(membership, key_file(membership.folder, "hub"), show) if with_hub else None
+    leave = Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
     record = run_peer(
         file,
         node,
@@ -136,39 +152,12 @@ def _train(
         out=out,
         resume=resume,
         allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+        leave=leave,
+        rejoin=rejoin,
     )
     show(f"record: {record}")
     if here is not None:
         here.wait()
-
-
-def _check(file: Path, node: str, key: Path | None, out: Path | None, seconds: float) -> None:
-    from rich.table import Table
-
-    from digrad.base.atomic import write_whole
-    from digrad.peers.checking import check_links
-    from digrad.peers.local import key_file
-    from digrad.peers.membership import load_membership
-    from digrad.peers.secure import Credentials
-
-    membership = load_membership(file)
-    _check_node(membership.nodes, node)
-    own = key or key_file(membership.folder, node)
-    found = check_links(Credentials(membership, node, own), seconds)
-    table = Table("link", "dialled by", "opens", "latency", "bandwidth", box=None)
-    lines = ["sender,receiver,latency,bandwidth"]
-    for one in found:
-        name = " -> ".join(one.link)
-        fast = f"{one.latency:.3g} ms" if one.latency is not None else ""
-        wide = f"{one.bandwidth:,.0f} Mbit/s" if one.bandwidth is not None else ""
-        table.add_row(name, one.dialler, one.problem or "yes", fast, wide)
-        if one.latency is not None:
-            lines.append(f"{one.link[0]},{one.link[1]},{one.latency:.4g},{one.bandwidth:.4g}")
-    show(table)
-    if out is not None:
-        write_whole(out / f"links-{node}.csv", ("\n".join(lines) + "\n").encode())
-    if any(one.problem for one in found):
-        raise typer.Exit(1)
 
 
 def _words(what: list[str]) -> tuple[bool, Path]:
@@ -177,13 +166,6 @@ def _words(what: list[str]) -> tuple[bool, Path]:
         hint = "digrad peers run.toml --node NAME, or digrad peers check run.toml --node NAME"
         raise ParameterError(message(f"what is {' '.join(what)!r:.80}?", hint=hint))
     return checking, Path(what[-1])
-
-
-def _check_node(nodes: dict[str, Any], node: str) -> None:
-    if not node:
-        hint = f"--node {next(iter(nodes))}, or DIGRAD_NODE; --local N starts all here"
-        raise ParameterError(message("which node is this?", hint=hint))
-    lookup(nodes, node, "node of the run")
 
 
 def _check_name(name: str) -> None:

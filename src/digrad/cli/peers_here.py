@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,11 +14,38 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.files import plain_bytes, toml_of
 from digrad.cli.output import show
 
+if TYPE_CHECKING:
+    from digrad.peers.membership import Membership
+
 
 def start_all(file: Path, count: int, out: Path | None, trust: bool) -> None:
     """Start so many nodes here, over the network and the experiment that a file names."""
     from digrad.peers.hub import Hub
-    from digrad.peers.local import key_file, local_run
+    from digrad.peers.local import key_file
+    from digrad.runs.experiment import load_experiment
+    from digrad.runs.lock import locked
+    from digrad.runs.peer_folder import folder_of
+
+    with TemporaryDirectory(prefix="digrad-peers-") as folder:
+        path, membership = local_membership(file, count, Path(folder), ("network", "experiment"))
+        names = list(membership.names)
+        out = out or folder_of(load_experiment(membership.experiment_file()))
+        with locked(out):  # not twice at a time into one folder
+            hub = Hub(membership, key_file(Path(folder), "hub"), show)
+            try:
+                ends = _run(path, names, out, trust)
+            finally:
+                hub.close()
+    failed = [name for name, end in ends.items() if end]
+    if len(names) - len(failed) < membership.least or len(failed) == len(names):
+        raise typer.Exit(2)
+
+
+def local_membership(
+    file: Path, count: int, folder: Path, needed: Sequence[str]
+) -> "tuple[Path, Membership]":
+    """Make keys and a membership file for so many nodes here, after the one that is given."""
+    from digrad.peers.local import local_run
     from digrad.peers.membership import MembershipError
 
     whole(count, "--local", least=1, most=256)
@@ -24,26 +53,18 @@ def start_all(file: Path, count: int, out: Path | None, trust: bool) -> None:
         table = toml_of(plain_bytes(file))
     except (OSError, ValueError) as error:
         raise MembershipError(f"{file}: {error}") from None
-    for key in ("network", "experiment"):
+    for key in needed:
         if key not in table:
             raise ParameterError(message(f"{file} lacks {key}", hint="see the guide on peers"))
     options = {key: value for key, value in table.items() if key not in ("nodes", "hub", "links")}
-    options["experiment"] = str((file.parent / str(options["experiment"])).absolute())
+    if "experiment" in options:
+        options["experiment"] = str((file.parent / str(options["experiment"])).absolute())
     network = dict(options.pop("network"))
     if "file" in network:
         network["file"] = str((file.parent / network["file"]).absolute())
     names = _names(network, count)
     options.pop("run", None)
-    with TemporaryDirectory(prefix="digrad-peers-") as folder:
-        path, membership = local_run(Path(folder), names, network, **options)
-        hub = Hub(membership, key_file(Path(folder), "hub"), show)
-        try:
-            ends = _run(path, names, out, trust)
-        finally:
-            hub.close()
-    failed = [name for name, end in ends.items() if end]
-    if len(names) - len(failed) < membership.least or len(failed) == len(names):
-        raise typer.Exit(2)
+    return local_run(folder, names, network, **options)
 
 
 def _names(network: dict[str, object], count: int) -> list[str]:
@@ -58,9 +79,9 @@ def _names(network: dict[str, object], count: int) -> list[str]:
     return [net.name(k) for k in range(net.n)]
 
 
-def _run(path: Path, names: list[str], out: Path | None, trust: bool) -> dict[str, int]:
+def _run(path: Path, names: list[str], out: Path, trust: bool) -> dict[str, int]:
     """Start a process for each node, and wait for all: one that dies does not end the others."""
-    more = [*(["--out", str(out)] if out else []), *(["--trust"] if trust else [])]
+    more = ["--out", str(out), *(["--trust"] if trust else [])]
     call = [sys.executable, "-m", "digrad", "peers", str(path), *more]
     started = {name: subprocess.Popen([*call, "--node", name]) for name in names}
     try:
@@ -70,5 +91,5 @@ def _run(path: Path, names: list[str], out: Path | None, trust: bool) -> dict[st
     finally:
         for process in started.values():
             if process.poll() is None:
-                process.terminate()
+                process.kill()  # not asked to leave: all end
                 process.wait()

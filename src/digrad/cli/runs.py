@@ -289,17 +289,13 @@ def _print(rows: Any, form: str) -> None:
 
 
 def _say_samples(folders: list[Path], results: Any) -> None:
-    """Say on which test samples the nodes' own models were judged."""
-    if not {"worst_accuracy", "mean_accuracy"} & {*results.metrics}:
-        return
+    """Say on which test samples accuracies are."""
+    from digrad.show.samples import judged_on
+
     for folder in folders:
         experiment = _experiment(folder)
-        count = experiment.problem.params.get("node_samples") if experiment else None
-        if count:
-            show(
-                f"worst and mean accuracy in {folder}: of each node's own model, on at most "
-                f"{count:,} test samples, evenly spread (node_samples)"
-            )
+        for line in judged_on(experiment, results.metrics, str(folder)) if experiment else ():
+            show(line)
 
 
 def _experiment(folder: Path) -> Any:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,11 @@ from digrad.peers.engine import Peers
 from digrad.peers.epochs import Epoch, Place
 from digrad.peers.local import key_file
 from digrad.peers.membership import load_membership
-from digrad.peers.session import Session
+from digrad.peers.session import CountedOutError, Session
 
+How = Literal["as it is", "from one model", "from the models"]  # a method goes on
+Restart = Callable[[Peers, How], None]
+T = TypeVar("T")
 log = getLogger("digrad.peers")
 
 
@@ -58,9 +61,18 @@ class Company:
         self.session = Session(made, node, file, self._note)
         self._about: Mapping[str, str] = {}
         self._options: dict[str, Any] = {}
+        self._rows: Rows
+        self._engine: Peers
+        self._restart: Restart
+        self.leaving = self.left = False
         self._ahead, self.place, self._mean = Place(), Place(resumed or 0), torch.empty(0)
         if resumed is not None:
             self.session.settle()
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of the models as the epoch began, or the model here, if that is not known."""
+        return self._mean.clone() if len(self._mean) else self._rows.models[0].clone()
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -81,58 +93,152 @@ class Company:
             what = f"a peer is one node, but was given {len(layout.models)} models"
             raise ParameterError(message(what, hint="pass the parameters of one model"))
         self._about, self._options = about, options
-        engine = self.session.join(self.place.number, about, **options)
-        self.place = self._ahead = Place.of(self.session.epoch.t)  # a newcomer is not behind
-        return engine
+        self._join()
+        self.place = self._ahead  # a newcomer is not behind
+        return self._engine
 
-    def begin(self, rows: Rows) -> None:
+    def enter(self, rows: Rows, restart: Restart) -> None:
+        """Get the models ready for the first epoch of this node, or for one after it."""
+        self._rows, self._restart = rows, restart
+        try:
+            self._begin()
+        except PeerError as error:
+            self.renew(error)
+
+    def _begin(self) -> None:
         """Get the models ready at the start of an epoch; every member does the same."""
-        session = self.session
+        session, rows = self.session, self._rows
+        how: How = "from the models"
         if session.newcomers:
             self._mean = rows.common(without=session.newcomers)
             if session.fresh:
                 rows.models.copy_(self._mean.expand_as(rows.models))
         elif session.fresh:
             rows.broadcast()
+            how = "from one model"
         else:
             self._mean = rows.common(without=[])
         session.settle()
+        self._restart(self._engine, how)
 
-    def renew(self, error: PeerError, restart: Callable[[Peers], Rows]) -> None:
+    def renew(self, error: PeerError | None) -> None:
         """Go on in the next epoch, or raise the error where nobody can decide on one."""
-        while True:
-            if not self.session.goes_on:
+        while not self.left:
+            if error is not None and not self.session.goes_on:
                 raise error
-            self.session.accuse(error)
-            engine = self.session.join(self.place.number, self._about, **self._options)
+            if error is not None:
+                self.session.accuse(error)
             try:
-                rows = restart(engine)
-                self.begin(rows)
-                restart(engine)
+                self._join()
+                keep = error is None and self.session.epoch.kept
+                self._restart(self._engine, "as it is" if keep else "from the models")
+                if not keep:
+                    self._begin()
+                return
             except PeerError as again:
                 error = again
-                continue
-            self._ahead = Place.of(self.session.epoch.t)
-            return
+            except CountedOutError:
+                if not self.leaving:
+                    raise
+                self._part()
 
-    @property
-    def behind(self) -> bool:
-        """Whether the others have already taken this node's next step."""
-        return self.place.steps < self._ahead.steps
+    def _join(self) -> None:
+        place = self.place.number
+        self._engine = self.session.join(place, self._about, **self._options)
+        self._ahead = Place.of(self.session.epoch.t)
+        if self.leaving:
+            self.leave()
 
-    def stepped(self) -> None:
-        """Count a step."""
-        self.place = Place(self.place.steps + 1)
+    def rejoin(self) -> None:
+        """Enter the run again, which has gone on without this node, with the others' model."""
+        self.session.rejoin()
+        self._join()
+        self.place = self._ahead
+        try:
+            self._restart(self._engine, "from the models")
+            self._begin()
+        except PeerError as error:
+            self.renew(error)
 
-    def sum(self, ask: Callable[[], Tensor], restart: Callable[[Peers], Rows]) -> Tensor:
-        """Return a sum over all nodes, in this epoch or the next."""
-        while self.place >= self._ahead:
+    def leave(self) -> None:
+        """Ask to leave; the others go on as they are once all have come to the same place."""
+        self.leaving = True
+        self.session.leave(self._heir(self.session.node))
+
+    def close(self) -> None:
+        """Say goodbye, unless that has been said."""
+        if not self.left:
+            self.session.close(leaving=self.leaving)
+
+    def _part(self) -> None:
+        self.left = True
+        self.session.close(leaving=True)
+
+    def _heir(self, leaver: str) -> str:
+        """Return who takes over the tracker of a node that leaves; nobody, if there is none."""
+        net, members = self.session.network, self.session.epoch.members
+        after = [i for j, i in net.push_graph.edges.tolist() if members[j] == leaver]
+        if not after or self._rows.owed is None:
+            return ""
+        return str(members[min(after)])
+
+    def _go_to(self, there: Place) -> None:
+        """Get ready to go to a place; before that, a node that leaves may have to be seen off."""
+        while not self.left and not self.session.may_begin(self.place.number, there.number):
             try:
-                found = ask()
+                self._see_off(self.session.leaver)
             except PeerError as error:
-                self.renew(error, restart)
-                continue
-            self.place = self.place._replace(sums=self.place.sums + 1)
-            return found
-        self.place = self.place._replace(sums=self.place.sums + 1)
-        return self._mean.clone()
+                self.renew(error)
+
+    def _see_off(self, leaver: str) -> None:
+        """Part from a node that leaves: all are at one place, and nothing is on its way."""
+        session, owed, heir = self.session, self._rows.owed, self._heir(leaver)
+        rank = {name: k for k, name in enumerate(session.epoch.members)}
+        assert owed is not None
+        if session.node == leaver:
+            self._engine.hand(owed, rank[heir])
+        elif session.node == heir:
+            self._rows.inherit(self._engine.inherit(owed, rank[leaver]))
+        if not session.stop_at(self.place.number):
+            raise PeerError(f"{leaver} left before all had come to the same place")
+        if session.node == leaver:
+            self._part()
+        else:
+            self.renew(None)
+
+    def step(self, take: Callable[[], float]) -> float | None:
+        """Take a step with the members there are; none is taken once this node has left.
+
+        Where the others have taken it already, it is only counted.
+        """
+        there, seconds = Place(self.place.steps + 1), 0.0
+        while self.place < there:
+            self._go_to(there)
+            if self.left:
+                return None
+            try:
+                seconds = 0.0 if self.place.steps < self._ahead.steps else take()
+                self.place = there
+            except PeerError as error:
+                self.renew(error)
+        self._go_to(there)
+        return seconds
+
+    def sum(self, ask: Callable[[], T], behind: Callable[[], T]) -> T:
+        """Return what all nodes compute together, in this epoch or the next.
+
+        Args:
+            ask: computes it; called again in the next epoch if this one breaks.
+            behind: stands in for it where the others have it already, or this node has left.
+        """
+        there = self.place._replace(sums=self.place.sums + 1)
+        while self.place < there:
+            self._go_to(there)
+            try:
+                late = self.left or self.place < self._ahead
+                found = behind() if late else ask()
+                self.place = there
+            except PeerError as error:
+                self.renew(error)
+                there = self.place._replace(sums=self.place.sums + 1)
+        return found

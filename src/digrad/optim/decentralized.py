@@ -40,6 +40,7 @@ from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
+from digrad.algorithms.contract import called
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, ParameterError, lookup, message
@@ -52,7 +53,7 @@ from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
-from digrad.optim.company import Company
+from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
@@ -227,11 +228,12 @@ class Decentralized(torch.optim.Optimizer):
         )
         self.t = 0  # steps taken
         if self._company is not None:
-            self._enter(self._company)
+            self._company.enter(self.rows, self._restart)
+            self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = False
-        self._watch = Watch(self.rows)
+        self._watch = Watch(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
@@ -251,24 +253,22 @@ class Decentralized(torch.optim.Optimizer):
         n_pi = root_vectors(self.network).n_pi if self._scale_by_n_pi else 1.0
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
-    def _enter(self, company: Company) -> None:
-        """Get the models ready for the first epoch of this node, or of one after it."""
-        try:
-            company.begin(self.rows)
-            self._restart(self.engine)
-        except PeerError as error:
-            company.renew(error, self._restart)
-        self.t = company.place.steps
-
     @torch.no_grad()
-    def _restart(self, engine: Link) -> Rows:
-        """Begin the method anew from the models, among the members there are now."""
+    def _restart(self, engine: Link, how: How) -> None:
+        """Go on among the members there are now."""
         if self._company is not None:
             self.network = self._company.session.network
         check(self._method, self.network)
         self.engine, self._per_lr = engine, self._fair()
-        self.rows.restart(self.network, engine)
-        return self.rows
+        if how == "as it is":
+            self.rows.move(self.network, engine)
+        else:
+            self.rows.restart(self.network, engine, common=how == "from one model")
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left a run of peers: see ``leave``."""
+        return self._company is not None and self._company.left
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -319,12 +319,15 @@ class Decentralized(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_usable()
+        self._watch.begin()
         with self._telling():
             skip = self._check_gradients()
         self._settings()  # refuses wrong options before anything moves
         self._cut_off = True
         seconds = self._take(skip) if self._company is None else self._go_on(skip, self._company)
         self._cut_off = False
+        if seconds is None:
+            return loss
         self.t += 1
         self._watch.step(self.t, seconds)
         return loss
@@ -340,16 +343,12 @@ class Decentralized(torch.optim.Optimizer):
         self._groups.keep(self.param_groups)
         return self._groups.settings(self.param_groups, self._per_lr)
 
-    def _go_on(self, skip: Sequence[int], company: Company) -> float:
-        """Take a step with the members there are, or leave it out if they already have."""
-        seconds, taken = 0.0, False
-        while not taken and not company.behind:
-            try:
-                seconds, taken = self._take(skip), True
-            except PeerError as error:
-                company.renew(error, self._restart)
-        company.stepped()
-        return seconds
+    def _go_on(self, skip: Sequence[int], company: Company) -> float | None:
+        """Take a step with the members there are; none once this node has left."""
+        if company.left:
+            hint = "end the loop: while opt.t < steps and not opt.left"
+            raise ParameterError(message("this node has left the run", hint=hint))
+        return company.step(lambda: self._take(skip))
 
     @contextmanager
     def consensus(self, *models: Module) -> Iterator[Tensor]:
@@ -376,13 +375,15 @@ class Decentralized(torch.optim.Optimizer):
             self._evaluating = False
 
     def _share(self, buffers: Buffers, stack: ExitStack) -> None:
-        """Make buffers common; a peer that misses another meanwhile keeps its own."""
-        try:
+        """Make buffers common; a peer that is behind the others keeps its own."""
+
+        def common() -> None:
             stack.enter_context(buffers.common(self.engine, self.network.n, self.rows.models))
-        except PeerError as error:
-            if self._company is None:
-                raise
-            self._company.renew(error, self._restart)
+
+        if self._company is None:
+            common()
+        elif buffers.names:
+            self._company.sum(common, lambda: None)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
         if models and len(models) != len(self.layout.models):
@@ -396,7 +397,16 @@ class Decentralized(torch.optim.Optimizer):
         self._check_usable()
         if self._company is None:
             return self.rows.xhat(self.t)
-        return self._company.sum(lambda: self.rows.xhat(self.t), self._restart)
+        company = self._company
+        return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds from the beginning of the first step to the end of the last.
+
+        What lies between them counts, gradients above all; ``watch`` tells them apart.
+        """
+        return self._watch.seconds
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -411,6 +421,10 @@ class Decentralized(torch.optim.Optimizer):
             every: how many steps from one entry to the next.
         """
         self._watch.open(logger, every)
+
+    def _measured(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Return what all nodes measure together; nothing where the others have done so."""
+        return measure() if self._company is None else self._company.sum(measure, dict)
 
     def note(self, loss: float | Tensor) -> None:
         """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""
@@ -447,6 +461,7 @@ class Decentralized(torch.optim.Optimizer):
             CheckpointError: it is of another algorithm, network or model.
         """
         self._check_usable()
+        self.refuse_peers("load_state_dict")
         stored.refuse_others(state_dict)
         run, rows = state_dict["run"], self.engine.rows
         stored.refuse_changes(run, self._about())
@@ -463,7 +478,7 @@ class Decentralized(torch.optim.Optimizer):
     def close(self) -> None:
         """End the exchange with the other ranks; the models stay as they are."""
         if self._company is not None:
-            self._company.session.close()
+            self._company.close()
             return
         with suppress(PeerError):  # what is still under way is of no use
             self.engine.forget()
@@ -472,11 +487,34 @@ class Decentralized(torch.optim.Optimizer):
         # before they let go, for which they need it for a moment.
         sleep(0.02)
 
+    @torch.no_grad()
+    def rejoin(self) -> None:
+        """Join a run of peers again that has gone on without this node (``CountedOutError``).
+
+        The model here becomes that of the others, and ``t`` what theirs is.
+        """
+        if self._company is None:
+            raise ParameterError(message("only peers can join again", hint="start all again"))
+        self._company.rejoin()
+        self.t, self._cut_off = self._company.place.steps, False
+
     def leave(self) -> None:
-        """Leave a run of peers politely, before its end: the others go on without this node."""
+        """Ask to leave a run of peers before its end: the others go on without this node.
+
+        Go on stepping until ``left``: a few steps, after which all are at the same place and a
+        neighbour takes over this node's tracker, so that nobody begins anew. ``close`` without
+        those steps leaves at once; the others then begin anew from their models, as after a loss.
+        """
         if self._company is None:
             raise ParameterError(message("only peers can leave", hint="close() ends all"))
-        self._company.session.close(leaving=True)
+        self._company.leave()
+
+    def refuse_peers(self, what: str) -> None:
+        """Refuse what takes all nodes at the same step, with the files of all of them."""
+        if self._company is not None:
+            hint = "each peer stores its own model and opt.t, and is made with resumed=t: see the"
+            why = f"{what} does not work among peers, whose epochs begin anew from the models"
+            raise ParameterError(message(why, hint=f"{hint} guide on peers"))
 
     def _about(self) -> dict[str, str]:
         """Return what all ranks, and all parts of a run, must have in common."""
@@ -546,6 +584,6 @@ def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
 def _usable(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     if not isinstance(algorithm, Estimated):
         return algorithm
-    what = f"{type(algorithm).__name__} wants gradients of single samples, which"
+    what = f"{called(algorithm)} wants gradients of single samples, which"
     hint = f"use {algorithm.method!r} here; digrad run and digrad train take both"
     raise ParameterError(message(f"{what} backward does not leave", hint=hint))

@@ -51,14 +51,33 @@ class Rows:
         self.engine, self.n, self._vectors = engine, network.n, root_vectors(network)
         self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
 
-    def restart(self, network: AnyNetwork, engine: Link) -> None:
+    def move(self, network: AnyNetwork, engine: Link) -> None:
+        """Go on as it is, on another network."""
+        self._settle(network, engine)
+
+    def restart(self, network: AnyNetwork, engine: Link, *, common: bool) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
-        Trackers, push-sum weights and memories refer to the network that was.
+        Trackers, push-sum weights and memories refer to the network that was. ``common`` says
+        whether all nodes have the same model.
         """
-        self._settle(network, engine)
+        self.move(network, engine)
+        begin = self.algorithm.init if common else self.algorithm.anew
         for bucket in self.buckets:
-            bucket.settle(self.algorithm, self.algorithm.init(bucket.models))
+            bucket.settle(self.algorithm, begin(bucket.models))
+
+    @property
+    def owed(self) -> Tensor | None:
+        """What a node that leaves hands to another; none if the method has no such thing."""
+        parts = [self.algorithm.owed(bucket.state) for bucket in self.buckets]
+        known = [part for part in parts if part is not None]
+        return torch.cat(known, -1) if len(known) == len(parts) else None
+
+    def inherit(self, owed: Tensor) -> None:
+        """Take over what a node owed that leaves."""
+        parts = torch.split(owed, [bucket.width for bucket in self.buckets], -1)
+        for bucket, part in zip(self.buckets, parts, strict=True):
+            bucket.settle(self.algorithm, self.algorithm.inherit(bucket.state, part))
 
     def step(
         self, settings: Sequence[GroupOptions], *, scale: float, skip: Sequence[int], t: int

@@ -1,6 +1,6 @@
 """Scalars for a logger: what a run does, every so many steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,8 @@ from torch import Tensor
 from digrad.base.checks import whole
 from digrad.optim.loggers import Logger, as_logger
 from digrad.optim.rows import Rows
+
+Together = Callable[[Callable[[], dict[str, float]]], dict[str, float]]
 
 
 class Watch:
@@ -22,18 +24,36 @@ class Watch:
     - ``seconds/step``, ``seconds/communication``, ``seconds/compute``: of a step, a mean since
       the last entry. Communication is the time spent in exchanges, waiting included; what
       travels while gradients are computed costs none.
+
+    Args:
+        rows: what is measured.
+        together: does what all nodes have to do together; nothing comes of it where the others
+            have already done so.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, together: Together = lambda ask: ask()) -> None:
+        self._rows, self._together = rows, together
         self._logger: Logger | None = None
+        self._given: Any = None
         self._every = 0  # 0: off
         self._loss: float | Tensor | None = None
         self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
+        self._begun = self._ended = 0.0  # of all steps
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first step to the end of the last."""
+        return self._ended - self._begun
+
+    def begin(self) -> None:
+        """Begin a step."""
+        if not self._begun:
+            self._begun = self._ended = perf_counter()
 
     def open(self, logger: Any, every: int) -> None:
         """Begin to write; called on every rank, and only rank 0 writes."""
         self._every = whole(every, "every", least=1, hint="try 100")
+        self._given = logger
         if self._rows.engine.rank == 0:
             self._logger = as_logger(logger)
         self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
@@ -44,12 +64,15 @@ class Watch:
 
     def step(self, t: int, seconds: float) -> None:
         """Count step t, which spent so many seconds in exchanges, and write when it is time."""
+        self._ended = perf_counter()
         if not self._every:
             return
         self._steps += 1
         self._exchanging += seconds
         if t % self._every == 0:
-            self._write(t, measure(self._rows, self._loss, t=t) | self._times())
+            found = self._together(lambda: measure(self._rows, self._loss, t=t))
+            if found:
+                self._write(t, found | self._times())
             self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
         self._loss = None
 
@@ -63,8 +86,10 @@ class Watch:
         }
 
     def _write(self, t: int, scalars: Mapping[str, float]) -> None:
-        if self._logger is None:
+        if self._rows.engine.rank:
             return
+        if self._logger is None:  # among peers another becomes the first, if the first is lost
+            self._logger = as_logger(self._given)
         # There is no loss if none was noted, no tracker in some methods.
         self._logger.log({tag: value for tag, value in scalars.items() if value == value}, step=t)
 

@@ -11,6 +11,7 @@ from digrad.base.errors import DigradError, message
 from digrad.peers.frames import ClosedError, RubbishError, hang_up, receive_text, send_text
 from digrad.peers.links import Dialer, DisagreeError, End, Inlet, Outlet
 from digrad.peers.membership import Link, MembershipError
+from digrad.peers.refusals import Refusals
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, StrangerError, listen
 
 HELLO = 1 << 16  # bytes of a hello
@@ -36,7 +37,8 @@ class Links:
     ) -> None:
         self._who, self.epoch, self.about = who, epoch, dict(about)
         membership = who.membership
-        timing = membership.timeout, membership.grace
+        # A hub says who is lost; a link that is down while both ends live may come back.
+        timing = membership.timeout, membership.timeout if membership.hub else membership.grace
         self.outlets: dict[int, Outlet] = {}
         self.inlets: dict[int, Inlet] = {}
         self._ends: dict[Link, End] = {}
@@ -132,7 +134,7 @@ class Links:
                 outlet.send(0, memoryview(why.encode()), kind=b"bye\n")
         end = time.monotonic() + seconds
         for outlet in self.outlets.values():
-            outlet.flush(end)
+            outlet.flush(end, self._who.membership.grace)  # who is done may be gone
         self.close()
 
     def close(self) -> None:
@@ -151,7 +153,7 @@ class Board:
     def __init__(
         self, who: Credentials, refused: Callable[[str], None] = lambda text: None
     ) -> None:
-        self._who, self._refused = who, refused
+        self._who, self._refused = who, Refusals(refused)
         self._links: Links | None = None
         self._lock, self._room = Lock(), Semaphore(AT_ONCE)
         self._door: socket.socket | None = None
@@ -168,20 +170,22 @@ class Board:
     def _open(self) -> None:
         while self._door is not None:
             try:
-                plain, _ = self._door.accept()
+                plain, caller = self._door.accept()
             except OSError:
                 return  # closed
             self._room.acquire()
-            Thread(target=self._admit, args=(plain,), name="digrad caller", daemon=True).start()
+            work = Thread(
+                target=self._admit, args=(plain, *caller[:2]), name="digrad caller", daemon=True
+            )
+            work.start()
 
-    def _admit(self, plain: socket.socket) -> None:
+    def _admit(self, plain: socket.socket, host: str, port: int) -> None:
         """Let one caller in, or not: it can keep this thread busy for some seconds at most."""
-        where = _caller(plain)
         try:
             peer, sock = self._who.admit(plain)
             self._seat(peer, sock)
         except (DigradError, OSError, ValueError, TypeError) as error:
-            self._refused(f"refused {where}: {str(error).partition(chr(10))[0]}")
+            self._refused(host, port, str(error))
         finally:
             self._room.release()
 
@@ -190,6 +194,10 @@ class Board:
             hello = receive_text(sock, PATIENCE, HELLO)
             with self._lock:
                 links = self._links
+            if hello.get("probe") is True:
+                send_text(sock, {"ok": True})
+                sock.close()
+                return
             try:
                 if links is None or hello.get("epoch") != links.epoch:
                     raise ClosedError("not yet, or no longer")
@@ -233,11 +241,3 @@ def _number(value: object) -> int:
 def _about(hello: Mapping[str, Any]) -> Mapping[str, Any]:
     said = hello.get("about")
     return said if isinstance(said, dict) else {}
-
-
-def _caller(plain: socket.socket) -> str:
-    try:
-        host, port = plain.getpeername()[:2]
-        return f"{host}:{port}"
-    except OSError:
-        return "a caller"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Mixer, Verb, changed
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.engines.processes.engine import Sent
+from digrad.engines.processes.coded import CodedExchange
+from digrad.engines.processes.engine import Coded, Sent
 from digrad.engines.processes.exchange import Exchange, Mixing
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.routes import bounds_of, route
@@ -37,8 +38,8 @@ class Peers:
 
     Args:
         net: the network of this epoch.
-        node: the number of the node here in the network of all.
-        rank: its number in this epoch.
+        numbers: of the members of this epoch in the network of all.
+        rank: the number of the node here in this epoch.
         links: its links, connected.
         message_dtype: what rows are rounded to when they travel.
     """
@@ -49,7 +50,7 @@ class Peers:
     def __init__(
         self,
         net: Network,
-        node: int,
+        numbers: Sequence[int],
         rank: int,
         links: Links,
         *,
@@ -59,7 +60,8 @@ class Peers:
     ) -> None:
         self.n = self.world = net.n
         self.rank, self.blocks, self.links = rank, (1,) * net.n, links
-        self.rows, self.nodes = slice(rank, rank + 1), torch.tensor([node], device=device)
+        self.rows, self._numbers = slice(rank, rank + 1), torch.tensor(numbers)
+        self.nodes = self._numbers[rank : rank + 1].to(device)
         self._device, self._dtype = torch.device(device), dtype
         self._message_dtype = message_dtype or dtype
         keep_freed_memory()
@@ -90,10 +92,20 @@ class Peers:
         return self._mix("push", rows, changes, out)
 
     def coded(self, code: Code) -> Mixer:
-        """Refuse: random codes are drawn by a node's number, which an epoch changes."""
-        what = "messages between peers cannot be compressed"
-        hint = "leave compress out, or round messages: message_dtype=torch.bfloat16"
-        raise ParameterError(message(what, hint=hint))
+        """Return a mixer for the rows that a code stands for: their bytes travel instead."""
+        return Coded(self, code)
+
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+        """Return W X, X being the rows that a code stands for on each node."""
+        self._check(rows)
+        mixing, start = self._mixing[verb], perf_counter()
+        self._count(mixing, rows, code.row_bytes(rows))
+        tag, naming = self._number(verb)
+        # Who draws does so by its number in the network of all, which no epoch changes.
+        exchange = CodedExchange(mixing, self._wire, rows, code, tag, naming, self._numbers)
+        mixed = exchange.finish(self._results.take(rows))
+        self.seconds += perf_counter() - start
+        return mixed
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Send rows now; the next call of the verb with this very tensor ends it."""
@@ -125,12 +137,15 @@ class Peers:
         mixing = self._mixing[verb]
         # Every model is divided by its push-sum weight, which is only one number: not rounded.
         dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
-        links = mixing.route.links * prod(rows.shape[:-2])
-        size = links * rows.shape[-1] * dtype.itemsize
-        self.sent.messages, self.sent.bytes = self.sent.messages + links, self.sent.bytes + size
-        self.sent.wire_messages, self.sent.wire_bytes = self.sent.messages, self.sent.bytes
+        self._count(mixing, rows, rows.shape[-1] * dtype.itemsize)
         tag, naming = self._number(verb)
         return Exchange(mixing, self._wire, rows, dtype, tag, naming, early=early)
+
+    def _count(self, mixing: Mixing, rows: Tensor, row_bytes: int) -> None:
+        links = mixing.route.links * prod(rows.shape[:-2])
+        size = links * row_bytes
+        self.sent.messages, self.sent.bytes = self.sent.messages + links, self.sent.bytes + size
+        self.sent.wire_messages, self.sent.wire_bytes = self.sent.messages, self.sent.bytes
 
     def _check(self, rows: Tensor) -> None:
         if rows.dim() < 2 or rows.shape[-2] != 1 or rows.dtype != self._dtype:
@@ -163,6 +178,17 @@ class Peers:
         """Return the rows of all nodes, on every node; not counted."""
         self._check(rows)
         return self._collectives.gather(rows, "gather")
+
+    def hand(self, rows: Tensor, peer: int) -> None:
+        """Hand rows to a neighbour, and wait until they are there."""
+        with Naming(self.links, "handing over"):
+            self._collectives.hand(rows, peer)
+        self.links.outlets[peer].flush(monotonic() + LAST_WORDS)
+
+    def inherit(self, like: Tensor, peer: int) -> Tensor:
+        """Take rows over from a neighbour."""
+        with Naming(self.links, "taking over"):
+            return self._collectives.inherit(like, peer)
 
     def fail(self, reason: str) -> None:
         """Tell the neighbours why this node stops, so that their errors can say so."""

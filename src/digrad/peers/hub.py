@@ -11,9 +11,11 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Any, NamedTuple
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.epochs import NONE, Council, Epoch
+from digrad.peers.council import Council
+from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.frames import hang_up, receive_text, send_text
 from digrad.peers.membership import HUB, Membership, MembershipError
+from digrad.peers.refusals import Refusals
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, listen
 
 PERIOD = 0.1  # seconds between two looks at who is silent
@@ -39,7 +41,7 @@ class Hub:
             hint = 'add [hub] with address = "HOST:PORT" and key = "..."'
             raise MembershipError(message("the membership file names no hub", hint=hint))
         self._who = Credentials(membership, HUB, key_file)
-        self._tell, self._history = tell, history
+        self._tell, self._history, self._refused = tell, history, Refusals(tell)
         self._council = Council(membership, time.monotonic(), _last(history))
         self._known = len(self._council.history)
         self._lock, self._room, self._closed = Lock(), Semaphore(AT_ONCE), Event()
@@ -77,17 +79,20 @@ class Hub:
     def _open(self) -> None:
         while not self._closed.is_set():
             try:
-                plain, _ = self._door.accept()
+                plain, caller = self._door.accept()
             except OSError:
                 return
             self._room.acquire()
-            Thread(target=self._admit, args=(plain,), name="digrad line", daemon=True).start()
+            work = Thread(
+                target=self._admit, args=(plain, *caller[:2]), name="digrad line", daemon=True
+            )
+            work.start()
 
-    def _admit(self, plain: socket.socket) -> None:
+    def _admit(self, plain: socket.socket, host: str, port: int) -> None:
         try:
             name, sock = self._who.admit(plain)
         except (DigradError, OSError, ValueError) as error:
-            self._tell(f"refused a caller: {str(error).partition(chr(10))[0]}")
+            self._refused(host, port, str(error))
             return
         finally:
             self._room.release()
@@ -139,12 +144,18 @@ class Answer(NamedTuple):
     member: bool
     over: bool
     stopped: str
+    leaver: str = ""  # who leaves politely
+    halt: int | None = None  # at which place it does
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> "Answer":
         """Read what the council said."""
         flags = said.get("member") is True, said.get("over") is True
-        return cls(Epoch.parse(said.get("epoch") or {}), *flags, str(said.get("stopped"))[:500])
+        told = said.get("farewell")
+        farewell = told if isinstance(told, dict) else {}
+        leaver, halt = str(farewell.get("leaver", ""))[:200], farewell.get("halt")
+        epoch, stopped = Epoch.parse(said.get("epoch") or {}), str(said.get("stopped"))[:500]
+        return cls(epoch, *flags, stopped, leaver, None if halt is None else int(halt))
 
 
 class Line:

@@ -250,12 +250,13 @@ class Outlet(End):
         """Whether ``send`` would wait."""
         return self._bytes >= AHEAD
 
-    def flush(self, end: float) -> bool:
+    def flush(self, end: float, grace: float | None = None) -> bool:
         """Wait until the other end has everything; say whether it has."""
+        grace = self.grace if grace is None else grace
         with self.changed:
             while self._kept and not self.over and not self.closed:
                 left = end - time.monotonic()
-                lost = self._broken is not None and time.monotonic() - self._broken > self.grace
+                lost = self._broken is not None and time.monotonic() - self._broken > grace
                 if left <= 0 or lost:
                     break
                 self.changed.wait(min(left, TICK))

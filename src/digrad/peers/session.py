@@ -17,6 +17,7 @@ from digrad.peers.engine import Peers
 from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.hub import Answer, Line
 from digrad.peers.membership import Membership, MembershipError, links_of
+from digrad.peers.mending import Mender
 from digrad.peers.secure import Credentials
 
 log = logging.getLogger("digrad.peers")
@@ -51,6 +52,9 @@ class Session:
         self.fresh = True  # whether this node has no model of the run yet
         self._news, self._latest = Condition(), Answer(Epoch(), False, False, "")
         self._links: Links | None = None
+        self._running = self._held = False
+        self._begun = 0
+        self._mender: Mender | None = None
         self._board = Board(self._who, lambda text: log.info("%s", text))
         self._line = Line(self._who, self._heard) if membership.hub else None
 
@@ -63,10 +67,54 @@ class Session:
         """Hear what the hub has decided."""
         with self._news:
             self._latest, links, own = answer, self._links, self.epoch.number
+            if answer.leaver and answer.epoch.number == own and self._running and not self._held:
+                self._held = True
+                self._say(held=True, begun=self._begun)
             self._news.notify_all()
         later = answer.epoch.number > own != NONE
         if links is not None and links.epoch == own and (answer.over or later or answer.stopped):
             links.interrupt()
+
+    def _say(self, **said: Any) -> None:
+        if self._line is not None:
+            self._line.say(**said)
+
+    def may_begin(self, here: int, there: int) -> bool:
+        """Whether to go on from one place to another; not if all stop here, since one leaves.
+
+        Waits until that is known; a hub that does not say so soon is not waited for.
+        """
+        until = time.monotonic() + self.membership.timeout
+        with self._news:
+            while self._held and not self._latest.over and self._latest.halt is None:
+                if time.monotonic() > until:
+                    self._held = False
+                    self._say(held=False)
+                self._news.wait(0.1)
+            if self._held and not self._latest.over and self._latest.halt == here:
+                return False
+            self._begun = max(here, there)
+            return True
+
+    @property
+    def leaver(self) -> str:
+        """Who leaves politely now."""
+        return self._latest.leaver
+
+    def leave(self, heir: str) -> None:
+        """Say that this node wants to leave, and who takes over its tracker, if anybody can."""
+        self._say(leaving=True, heir=heir)
+
+    def stop_at(self, place: int) -> bool:
+        """Say that this node has stopped where one leaves; whether all have, and go on so."""
+        self._say(reached=place, t=place)
+        with self._news:
+            own = self.epoch.number
+            self._news.wait_for(
+                lambda: self._latest.epoch.number > own or not self._latest.leaver,
+                self.membership.timeout,
+            )
+            return self._latest.epoch.number == own + 1 and self._latest.epoch.kept
 
     def join(self, t: int, about: Mapping[str, str], **options: Any) -> Peers:
         """Wait for the next epoch, connect with the neighbours in it, and return the engine.
@@ -80,14 +128,15 @@ class Session:
         while True:
             self._hang_up()
             epoch = self._next(t)
+            self._begun = epoch.t
             net = epoch.network(self.membership)
             place = {name: k for k, name in enumerate(epoch.members)}
             links = [link for link in links_of(net) if self.node in link]
             ends = Links(self._who, epoch.number, about, place, links)
             with self._news:
                 self.epoch, self._links = epoch, ends
-            if self._line is not None:
-                self._line.say(epoch=epoch.number, ready=False, lost=[], current=epoch.to_dict())
+            said = {"epoch": epoch.number, "ready": False, "lost": [], "current": epoch.to_dict()}
+            self._say(**said, held=False, reached=NONE, mended=[])
             self._board.use(ends)
             try:
                 alone = self._line is None  # then nobody has waited for all to come
@@ -98,9 +147,12 @@ class Session:
                 log.info("epoch %d: %s", epoch.number, str(error).partition("\n")[0])
                 continue
             self.epochs.append(epoch)
+            with self._news:
+                self._running = True
+            self._mender = Mender(self._who, epoch.cut, lambda back: self._say(mended=back))
             self._told(epoch, time.monotonic() - began)
-            node = self.membership.names.index(self.node)
-            return Peers(net, node, place[self.node], ends, **options)
+            numbers = [self.membership.names.index(name) for name in epoch.members]
+            return Peers(net, numbers, place[self.node], ends, **options)
 
     @property
     def network(self) -> Network:
@@ -151,14 +203,13 @@ class Session:
         return message(
             f"the others have gone on without {self.node}: {epoch.why}",
             f"epoch {epoch.number}: {', '.join(epoch.members)}",
-            hint="start the node again, or call rejoin(): it takes the others' model",
+            hint="start it again, or with --rejoin (opt.rejoin()): it takes the others' model",
         )
 
     def settle(self) -> None:
         """Say that this node has a model of the run, which others may start from."""
         self.fresh = False
-        if self._line is not None:
-            self._line.say(fresh=False)
+        self._say(fresh=False)
 
     def accuse(self, error: PeerError) -> None:
         """Tell the hub whose messages do not come, unless the epoch is over anyway."""
@@ -175,17 +226,14 @@ class Session:
         with self._news:
             self.epoch, self.fresh = Epoch(), True
             self._latest = Answer(Epoch(), False, False, "")
-        if self._line is not None:
-            said = {
-                "epoch": NONE,
-                "lost": [],
-                "current": None,
-                "token": token_hex(8),
-                "fresh": True,
-            }
-            self._line.say(**said)
+        said = {"epoch": NONE, "lost": [], "current": None, "token": token_hex(8), "fresh": True}
+        self._say(**said)
 
     def _hang_up(self) -> None:
+        with self._news:
+            self._running = self._held = False
+        if self._mender is not None:
+            self._mender.close()
         self._board.use(None)
         if self._links is not None:
             self._links.interrupt()
@@ -193,8 +241,9 @@ class Session:
 
     def close(self, *, leaving: bool = False) -> None:
         """Say goodbye to neighbours and hub, and hang up."""
-        if self._line is not None:
-            self._line.say(done=not leaving, leaving=leaving)
+        self._say(done=not leaving, leaving=leaving, heir="")
+        if self._mender is not None:
+            self._mender.close()
         if self._links is not None:
             self._links.leave("left", 10.0)
         self._board.close()

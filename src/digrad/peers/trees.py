@@ -18,6 +18,7 @@ from torch import Tensor
 from digrad.engines.transports.transport import Batch, Transport
 from digrad.networks.network import Network
 
+LEGACY = 2  # the tag of what is handed over; exchanges begin at 4
 AT_A_TIME = 1 << 20  # numbers that travel at a time
 Numbered = Callable[[str], tuple[int, AbstractContextManager[None]]]
 
@@ -82,6 +83,14 @@ class Collectives:
         whole = rows.new_zeros((*rows.shape[:-2], self._n, rows.shape[-1]))
         whole[..., self._rank, :] = rows[..., 0, :]
         return self.total(whole, verb)  # the others' places hold zeros
+
+    def hand(self, rows: Tensor, peer: int) -> None:
+        """Send rows to one neighbour, which ``inherit``s them."""
+        self._to((peer,), rows, LEGACY)
+
+    def inherit(self, like: Tensor, peer: int) -> Tensor:
+        """Wait for the rows that a neighbour hands over."""
+        return self._from((peer,), like, LEGACY)[0]
 
     def _from(self, peers: Sequence[int], like: Tensor, tag: int) -> list[Tensor]:
         shape = tuple(like.shape)

@@ -8,7 +8,7 @@ from typing import Any
 from digrad.base.errors import ParameterError, message
 from digrad.runs.execution import Execution, Local
 from digrad.runs.experiment import Experiment
-from digrad.runs.folder import RunFolder, Store
+from digrad.runs.folder import JobFile, Memory, RunFolder, Store
 from digrad.runs.launches import Launch
 from digrad.runs.local_workers import LocalCrew, most_workers
 from digrad.runs.lock import locked
@@ -66,6 +66,22 @@ def run(
             else:
                 carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
+
+
+def run_in_memory(
+    experiment: Experiment,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    given: Given | None = None,
+    workers: int | None = None,
+    cluster: Any = None,
+) -> tuple[Plan, list[JobFile]]:
+    """Run an experiment without a folder; return what was run, and what came of each job."""
+    work, store = plan(resolved(experiment), device, given=given), Memory()
+    common = Common(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
+    do_jobs(common, store, workers, cluster)
+    return work, [store.jobs[job.index] for job in work.jobs]
 
 
 def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = None) -> None:

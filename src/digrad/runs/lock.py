@@ -24,16 +24,19 @@ class LockedError(DigradError):
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing to a folder; a killed one leaves no lock behind."""
+def locked(folder: Path, part: str = "") -> Iterator[None]:
+    """Keep other processes from writing to a folder, or to a part of it that has a name.
+
+    A killed process leaves no lock behind.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK, timeout=PATIENCE)
+        lock = FileLock(folder / (LOCK + part), timeout=PATIENCE)
         lock.acquire()
     except Timeout:
         raise LockedError(
             message(
-                f"{folder} is being written by {_holder(folder)}",
+                f"{folder / part} is being written by {_holder(folder / (WRITER + part))}",
                 hint="wait until it is done, or name another folder with --out",
             )
         ) from None
@@ -41,11 +44,11 @@ def locked(folder: Path) -> Iterator[None]:
         hint = "choose a folder that can be written to"
         raise WriteError(message(f"cannot write {folder}: {error}", hint=hint)) from error
     try:
-        _sign(folder)
+        _sign(folder / (WRITER + part))
         yield
     finally:
         with suppress(OSError):  # the folder may have been taken away
-            (folder / WRITER).unlink()
+            (folder / (WRITER + part)).unlink()
         lock.release()
 
 
@@ -80,16 +83,16 @@ def _free(file: int) -> bool:
     return True
 
 
-def _sign(folder: Path) -> None:
+def _sign(path: Path) -> None:
     """Say who holds the lock; that means nothing to anybody once the lock is free."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     said = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
-    write_whole(folder / WRITER, json.dumps(said).encode())
+    write_whole(path, json.dumps(said).encode())
 
 
-def _holder(folder: Path) -> str:
+def _holder(path: Path) -> str:
     try:
-        said = json.loads((folder / WRITER).read_text(encoding="utf-8"))
+        said = json.loads(path.read_text(encoding="utf-8"))
         return f"process {said['process']} on {said['host']} since {said['since']}"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -23,11 +25,14 @@ from digrad.optim.tensor_files import read_tensors, write_tensors
 from digrad.peers.epochs import Epoch
 from digrad.peers.local import key_file
 from digrad.peers.membership import Membership, load_membership
-from digrad.peers.session import Session
+from digrad.peers.session import CountedOutError, Session
 from digrad.runs.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
+from digrad.runs.lock import locked
 from digrad.runs.peer_alone import LonePeer
+from digrad.runs.peer_folder import folder_of
 from digrad.runs.planning import Given, Job, plan
 
+log = logging.getLogger("digrad.peers")
 COLUMNS = "step", "seconds", "epoch", "nodes", "loss", "bytes"
 
 
@@ -40,6 +45,8 @@ def run_peer(
     resume: bool = False,
     told: Callable[[Epoch], None] | None = None,
     allow: Callable[[Experiment], None] = lambda experiment: None,
+    leave: Event | None = None,
+    rejoin: bool = False,
 ) -> Path:
     """Train the experiment that a membership file names, as one of its nodes.
 
@@ -51,6 +58,8 @@ def run_peer(
         resume: whether to start from the model that the node left there.
         told: called with every epoch that begins.
         allow: called before anything of the user's own is loaded; raises to forbid it.
+        leave: once it is set, the node leaves politely.
+        rejoin: whether a node that the others have gone on without joins them again.
 
     Returns:
         The node's record, a CSV file.
@@ -59,12 +68,16 @@ def run_peer(
     experiment = load_experiment(membership.experiment_file())
     allow(experiment)
     job = the_job(experiment, membership)
-    folder = Path("runs") / f"{experiment.name}-peers" if out is None else out
-    folder.mkdir(parents=True, exist_ok=True)
-    peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume)
+    folder = folder_of(experiment) if out is None else out
+    peer = _Peer(membership, job, node, folder / f"{node}.safetensors", resume, leave or Event())
+    peer.rejoins = rejoin
     record = folder / f"{node}.csv"
-    how = "a" if resume else "w"
-    with record.open(how, buffering=1, newline="", encoding="utf-8") as stream:
+    with ExitStack() as until_the_end:
+        until_the_end.enter_context(locked(folder, node))
+        if not resume:
+            _put_aside(record)
+        how = record.open("a", buffering=1, newline="", encoding="utf-8")
+        stream = until_the_end.enter_context(how)
         rows = csv.writer(stream)
         rows.writerow(COLUMNS)
         if isinstance(job.method, Asynchronous):
@@ -73,6 +86,14 @@ def run_peer(
         else:
             peer.train(peer.join(file, key, told, experiment.scale_by_n_pi), experiment, rows)
     return record
+
+
+def _put_aside(record: Path) -> None:
+    """Keep what an earlier start of this node has recorded, under another name."""
+    if record.exists():
+        numbers = range(1, 1 << 20)
+        free = (record.with_suffix(f".{k}.csv") for k in numbers)
+        record.rename(next(path for path in free if not path.exists()))
 
 
 def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:
@@ -97,9 +118,16 @@ class _Peer:
     """One node's model and data."""
 
     def __init__(
-        self, membership: Membership, job: Job, node: str, place: Path, resume: bool
+        self,
+        membership: Membership,
+        job: Job,
+        node: str,
+        place: Path,
+        resume: bool,
+        leave: Event,
     ) -> None:
-        self.job, self.node, self._place = job, node, place
+        self.job, self.node, self._place, self._leave = job, node, place, leave
+        self.rejoins = False
         method = job.method
         self._samples = method.samples if isinstance(method, Algorithm) else 1
         number = membership.names.index(node) if node in membership.names else 0
@@ -128,12 +156,24 @@ class _Peer:
     def train(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         """Take all steps; write a row of numbers every so many of them."""
         try:
-            self._take_all(opt, experiment, rows)
+            while not self._ended(opt, experiment, rows):
+                opt.rejoin()
         except Exception as error:
             with suppress(DigradError):
                 opt.engine.fail(str(error).partition("\n")[0])
             raise
         opt.close()
+
+    def _ended(self, opt: Decentralized, experiment: Experiment, rows: Any) -> bool:
+        """Take all steps; false if the others have gone on without this node, and it may join."""
+        try:
+            self._take_all(opt, experiment, rows)
+        except CountedOutError as error:
+            if not self.rejoins:
+                raise
+            log.warning("%s", str(error).partition("\n")[0])
+            return False
+        return True
 
     def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         began, every = time.monotonic(), _every(experiment)
@@ -146,9 +186,14 @@ class _Peer:
                 self._store(self.x.detach(), opt.t, opt.epochs[-1])
             if opt.t >= experiment.steps:
                 return
+            if self._leave.is_set():
+                opt.leave()
             opt.param_groups[0]["lr"] = lr * self.job.schedule(opt.t)
             self.x.grad = self._gradient(opt.t, self.x.detach())
             opt.step()
+            if opt.left:
+                self._store(self.x.detach(), opt.t, opt.epochs[-1])
+                return
 
     def act(self, session: Session, experiment: Experiment, rows: Any) -> None:
         """Give as many gradients as there are steps, waiting for nobody."""
@@ -159,8 +204,9 @@ class _Peer:
             rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
             self._store(x, count, epoch)
 
-        lone.run(self._gradient, note, experiment.steps, _every(experiment))
-        session.close()
+        lone.rejoins = self.rejoins
+        lone.run(self._gradient, note, experiment.steps, _every(experiment), self._leave)
+        session.close(leaving=self._leave.is_set())
 
     def _gradient(self, t: int, at: Tensor) -> Tensor:
         each, problem = self._samples, self.job.problem

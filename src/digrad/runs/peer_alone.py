@@ -1,7 +1,9 @@
 """An asynchronous experiment among peers: no node waits for another."""
 
+import logging
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import torch
@@ -14,9 +16,10 @@ from digrad.engines.processes.faults import PeerError
 from digrad.peers.alone import Alone
 from digrad.peers.engine import Peers
 from digrad.peers.epochs import Epoch, Place
-from digrad.peers.session import Session
+from digrad.peers.session import CountedOutError, Session
 from digrad.runs.planning import Job
 
+log = logging.getLogger("digrad.peers")
 Gradient = Callable[[int, Tensor], Tensor]  # of a node's so-many-th gradient, at a point
 Note = Callable[[int, Tensor, Epoch, int], None]  # gradients given, the model, epoch, bytes sent
 
@@ -39,15 +42,16 @@ class LonePeer:
         if count is not None:
             session.settle()
         self._node: Alone | None = None
+        self.rejoins = False  # whether it joins again, where the others have gone on without it
 
-    def run(self, gradient: Gradient, note: Note, stop: int, every: int) -> None:
-        """Give gradients until every member has given ``stop`` of them."""
+    def run(self, gradient: Gradient, note: Note, stop: int, every: int, leave: Event) -> None:
+        """Give gradients until every member has given ``stop`` of them, or this one leaves."""
         while True:
             engine = self._join()
             try:
                 self._x = self._common(engine)
                 self._session.settle()
-                self._act(engine, gradient, note, stop, every)
+                self._act(engine, gradient, note, stop, every, leave)
                 return
             except PeerError as error:
                 if not self._session.goes_on:
@@ -59,7 +63,14 @@ class LonePeer:
     def _join(self) -> Peers:
         about = {"algorithm": repr(self._method), "asynchronous": "yes"}
         place = Place(self._count).number
-        engine = self._session.join(place, about, dtype=self._x.dtype)
+        try:
+            engine = self._session.join(place, about, dtype=self._x.dtype)
+        except CountedOutError as error:
+            if not self.rejoins:
+                raise
+            log.warning("%s", str(error).partition("\n")[0])
+            self._session.rejoin()
+            return self._join()
         check(self._method, self._session.network)
         return engine
 
@@ -79,7 +90,9 @@ class LonePeer:
             self._count = session.epoch.steps
         return mean if session.fresh else self._x
 
-    def _act(self, engine: Peers, gradient: Gradient, note: Note, stop: int, every: int) -> None:
+    def _act(
+        self, engine: Peers, gradient: Gradient, note: Note, stop: int, every: int, leave: Event
+    ) -> None:
         job, session, before = self._job, self._session, self._count
         base = torch.tensor([job.scaled.step_sizes[0]], dtype=self._x.dtype)
         steps = Steps(base, job.schedule)
@@ -89,7 +102,7 @@ class LonePeer:
         self._node = node
         size = sum(part.nbytes for part in self._method.parcel(node.state))
         size *= len(engine.links.outlets)
-        while not self._over(node, stop):
+        while not leave.is_set() and not self._over(node, stop):
             if self._count % every == 0:
                 note(self._count, node.point, session.epoch, (self._count - before) * size)
             node.step(lambda x: gradient(self._count, x))

@@ -16,6 +16,7 @@ class CodedExchange:
     Args:
         rows: the own rows as the others will decode them.
         naming: a block for all that can fail; see ``faults``.
+        numbers: by rank, the numbers by which nodes draw, if those are not their ranks.
     """
 
     def __init__(
@@ -26,7 +27,9 @@ class CodedExchange:
         code: Code,
         tag: int,
         naming: AbstractContextManager[None],
+        numbers: Tensor | None = None,
     ) -> None:
+        self._numbers = numbers
         self._mixing, self._rows, self._code, self._naming = mixing, rows, code, naming
         lead, size = tuple(rows.shape[:-2]), code.row_bytes(rows)
         with naming:
@@ -51,6 +54,7 @@ class CodedExchange:
             for share, arrival, receiving in arrivals:
                 content = receiving.wait().to(out.device)
                 nodes = torch.from_numpy(arrival.nodes)
+                nodes = nodes if self._numbers is None else self._numbers[nodes]
                 like = out.new_empty(()).expand(*out.shape[:-2], len(nodes), out.shape[-1])
                 share.add(self._code.rows(content, like, nodes), out)
                 receiving.release()

@@ -36,6 +36,7 @@ LABELS = {
 ALONG = {
     "step": "step",
     "time": "time on the clock",
+    "seconds": "seconds",
     "rounds": "gradients per node",
     "messages": "messages sent",
     "bytes": "bytes sent",
@@ -110,6 +111,9 @@ def _label(trace: Results, metric: str) -> str:
 
 def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
     curves = trace.curves(metric)
+    if x == "seconds" and x not in trace.columns:
+        what = "no seconds recorded: only runs on real processes take them"
+        raise ParameterError(message(what, hint="use digrad train; time is that of a clock"))
     costs = {} if x == "step" else trace.curves(x)
     band = (0.0, 1.0) if max(len(curve.seeds) for curve in curves.values()) <= FEW else (0.1, 0.9)
     lines = []

@@ -161,3 +161,4 @@ def test_on_the_command_line(
     assert "6 for 8 steps" in out
     assert "run: runs/small-tuned; rounds: runs/small-tuned.tuning" in out
     assert command("table", "runs/small-tuned", "--best", "loss")[0] == 0
+    assert command("table", "runs/small-tuned", "--metric", "lss")[:2] == (2, "")

@@ -272,7 +272,9 @@ def _ncols(handles: list[Line2D], wide: float) -> int:
     splits = {ncols: np.array_split(lengths, ncols) for ncols in range(1, len(handles) + 1)}
     fits = [n for n, s in splits.items() if n == 1 or sum(40 + 3.6 * max(p) for p in s) <= wide]
     tidy = max(n for n in fits if n == 1 or len(handles) / n % block == 0)
-    return tidy if 2 * tidy >= max(fits) else max(fits)
+    chosen = tidy if 2 * tidy >= max(fits) else max(fits)
+    lines = -(-len(handles) // chosen)
+    return -(-len(handles) // lines)  # as many lines, of nearly the same length
 
 
 def _dress(axes: Axes, name: str, xlabel: str, shape: _Shape) -> None:

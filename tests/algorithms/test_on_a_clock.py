@@ -147,6 +147,6 @@ def test_wrong_parameters_are_refused(make: Any, text: str) -> None:
 
 
 def test_networks_on_which_osgp_goes_wrong_are_refused() -> None:
-    with pytest.raises(NetworkError, match="OverlapSGP needs a strongly connected push graph"):
+    with pytest.raises(NetworkError, match="osgp needs a strongly connected push graph"):
         check(OverlapSGP(), build("binary-tree", 7))
     check(BroadcastCPP(), build("binary-tree", 7))

@@ -37,7 +37,7 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import RunFolder, RunFolderError
-from digrad.runs.lock import LockedError
+from digrad.runs.lock import LockedError, locked
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import StepDecay
@@ -541,6 +541,8 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
             execute.run(ONE, out)
         holder.kill()
     assert len(rows(execute.run(ONE, out))) == 5 * 4
+    with locked(out), pytest.raises(LockedError, match=f"by process {os.getpid()} on "):
+        execute.run(ONE, out)  # not only that there is a run already
 
 
 def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,20 @@ def test_other_problems(tmp_path: Path, problem: KindSpec) -> None:
     same(sim, real)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", ["sgd", "adamw"])
+def test_running_means_and_an_inner_optimizer(tmp_path: Path, inner: str) -> None:
+    """Buffers stay with their rank and are judged together, as in one process."""
+    network = {"data": "digits", "model": "resnet-20", "norm": "batch", "batch": 4}
+    problem = KindSpec("images", {**network, "samples": 60, "test_samples": 20})
+    algorithm = AlgorithmSpec("push-pull", "S-PP", params={"inner": inner})
+    experiment = replace(ONE, problem=problem, algorithms=(algorithm,), step_sizes=(0.01,))
+    experiment = replace(experiment, steps=4, metrics_every=2, seeds=(1,))
+    sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    assert ran("train", experiment, real) == ["", ""]
+    same(sim, real)
+
+
 @pytest.mark.parametrize(
     ("dtype", "dim", "size"), [("", 3, 24), ("bfloat16", 3, 6), ("bfloat16", 1, 8)]
 )

@@ -143,7 +143,9 @@ def plot(
     ] = None,
     metric: Metric = "",
     best: Best = "",
-    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
+    x: Annotated[
+        str, typer.Option(help="step, time, rounds, seconds, messages or bytes.")
+    ] = "step",
     where: Where = None,
     only: Only = None,
     label: Label = None,

@@ -76,6 +76,7 @@ class Weights:
 
     def __init__(self, matrix: Tensor, *, is_sparse: bool = False) -> None:
         self.is_sparse, self._matrix = is_sparse, matrix
+        self._alone = matrix if is_sparse else matrix.unsqueeze(0)  # for one trial
 
     @classmethod
     def of(cls, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> "Weights":
@@ -95,7 +96,9 @@ class Weights:
     def _product(self, rows: Tensor) -> Tensor:
         if rows.dim() == 3 and not self.is_sparse:
             # What @ comes to as well, but by ten small operations.
-            return torch.bmm(self._matrix.expand(rows.shape[0], -1, -1), rows)
+            trials = rows.shape[0]
+            spread = self._alone if trials == 1 else self._matrix.expand(trials, -1, -1)
+            return torch.bmm(spread, rows)
         if not self.is_sparse:
             return self._matrix @ rows
         if rows.dim() == 2:

@@ -8,8 +8,9 @@ from threading import Lock, Semaphore, Thread
 from typing import Any
 
 from digrad.base.errors import DigradError, message
+from digrad.peers.ends import Dialer, DisagreeError, End
 from digrad.peers.frames import ClosedError, RubbishError, hang_up, receive_text, send_text
-from digrad.peers.links import Dialer, DisagreeError, End, Inlet, Outlet
+from digrad.peers.links import Inlet, Outlet
 from digrad.peers.membership import Link, MembershipError
 from digrad.peers.refusals import Refusals
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, StrangerError, listen

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from digrad.peers.board import Board, Links
-from digrad.peers.links import End, Outlet, memory_of
+from digrad.peers.ends import End
+from digrad.peers.links import Outlet, memory_of
 from digrad.peers.membership import Link, Membership, links_of
 from digrad.peers.secure import Credentials
 

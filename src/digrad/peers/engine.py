@@ -20,8 +20,8 @@ from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
 from digrad.peers.board import Links
+from digrad.peers.ends import End, waiting_for
 from digrad.peers.frames import RubbishError
-from digrad.peers.links import End, waiting_for
 from digrad.peers.trees import Collectives
 from digrad.peers.wire import Wire
 

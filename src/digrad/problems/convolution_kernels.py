@@ -1,9 +1,10 @@
 """Kernels for convolutions of many small networks at once, on a GPU.
 
 Products of a matrix with patches that are gathered as they are needed. A program handles a few
-pixels of one network's images, and those of several images where these are small. All sizes are
-constants: dividing by what is not known took as long as the products. ``RUN`` pixels lie in memory
-one after the other wherever a tile of them begins, which the compiler cannot see.
+pixels of one network's images, and those of several images where these are small. All sizes but
+the number of samples are constants: dividing by what is not known took as long as the products.
+``RUN`` pixels lie in memory one after the other wherever a tile of them begins, which the compiler
+cannot see.
 """
 
 import triton  # type: ignore[import-not-found, unused-ignore]
@@ -13,11 +14,11 @@ import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def convolve(  # type: ignore[no-untyped-def]
     x, weight, shift, out, strips, TO_GROUP, TO_OUT: tl.constexpr, TO_IN: tl.constexpr,
-    S: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    S, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     OUT: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
-    PRECISION: tl.constexpr, RUN: tl.constexpr,
+    PRECISION: tl.constexpr, RUN: tl.constexpr, LARGE: tl.constexpr,
     WIDE: tl.constexpr, PIXELS: tl.constexpr, DEPTH: tl.constexpr,
     SHIFTED: tl.constexpr, FLIPPED: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
@@ -28,6 +29,8 @@ def convolve(  # type: ignore[no-untyped-def]
     q = tl.program_id(0) % strips * PIXELS + tl.arange(0, PIXELS)
     o = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     real, p, image = q < S * places, q % places, q // places
+    if LARGE:
+        image = image.to(tl.int64)
     up, left = p // WO * SH - PH, p % WO * SW - PW
     corner = image * C * H * W + up * W + left
     total = tl.zeros((WIDE, PIXELS), dtype=tl.float32)
@@ -83,11 +86,11 @@ def convolve(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def spread(  # type: ignore[no-untyped-def]
     grad, weight, patches, strips,
-    S: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    S, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     OUT: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
-    PRECISION: tl.constexpr, RUN: tl.constexpr,
+    PRECISION: tl.constexpr, RUN: tl.constexpr, LARGE: tl.constexpr,
     WIDE: tl.constexpr, PIXELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Store what gradients of outputs give every number of their patches."""
@@ -97,6 +100,8 @@ def spread(  # type: ignore[no-untyped-def]
     q = tl.program_id(0) % strips * PIXELS + tl.arange(0, PIXELS)
     k = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     real, p, image = q < S * places, q % places, q // places
+    if LARGE:
+        image = image.to(tl.int64)
     place = tl.max_contiguous(tl.multiple_of(image * OUT * places + p, RUN), RUN)
     total = tl.zeros((WIDE, PIXELS), dtype=tl.float32)
     for start in range(0, OUT, DEPTH):
@@ -123,11 +128,11 @@ def spread(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def fold(  # type: ignore[no-untyped-def]
     patches, out,
-    S: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    S, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     OUT: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
-    PRECISION: tl.constexpr, RUN: tl.constexpr, PIXELS: tl.constexpr,
+    PRECISION: tl.constexpr, RUN: tl.constexpr, LARGE: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Add up what patches give each pixel of one channel of one image."""
     plane, places = tl.program_id(0).to(tl.int64), HO * WO  # one channel of one image
@@ -148,11 +153,11 @@ def fold(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def correlate(  # type: ignore[no-untyped-def]
     grad, x, parts, stretches, length, found,
-    S: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    S, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     OUT: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
-    PRECISION: tl.constexpr, RUN: tl.constexpr,
+    PRECISION: tl.constexpr, RUN: tl.constexpr, LARGE: tl.constexpr,
     WIDE: tl.constexpr, DEPTH: tl.constexpr, PIXELS: tl.constexpr,
     BIASED: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
@@ -176,6 +181,8 @@ def correlate(  # type: ignore[no-untyped-def]
     for start in range(0, length, PIXELS):
         q = stretch * length + start + tl.arange(0, PIXELS)
         real, p, image = q < S * places, q % places, q // places
+        if LARGE:
+            image = image.to(tl.int64)
         up, left = p // WO * SH - PH, p % WO * SW - PW
         place = tl.max_contiguous(tl.multiple_of(image * OUT * places + p, RUN), RUN)
         a = tl.load(

@@ -203,7 +203,7 @@ def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
             layer.__class__ = Conv2d  # the same parameters and settings, computed otherwise
         elif fast and isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
             layer.__class__ = MaxPool2d
-        elif isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
+        elif fast and isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
             layer.__class__ = GroupNorm
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))

@@ -18,6 +18,8 @@ from digrad.problems.convolution_kernels import convolve, correlate, fold, sprea
 Pair = list[int]
 
 PROGRAMS = 2048  # that keep a large GPU busy
+MOST = 2**31  # numbers of a group that 32 bits count
+MANY = 100_000  # pixels, above which larger tiles are faster
 
 
 def forward(
@@ -166,9 +168,11 @@ class Shape:
         }
         images = {"S": self.samples, "C": self.channels, "H": high, "W": wide}
         outputs = {"OUT": self.outs, "HO": height, "WO": width}
+        each = max(self.channels * high * wide, max(self.numbers, self.outs) * height * width)
+        large = self.samples * each >= MOST
         run = 4 if height * width % 4 == 0 else 1
         precision = "tf32" if self.precision == "half" else self.precision
-        return window | images | outputs | {"RUN": run, "PRECISION": precision}
+        return window | images | outputs | {"RUN": run, "LARGE": large, "PRECISION": precision}
 
     def turned(self) -> "Shape":
         """Return the convolution that takes gradients of outputs to those of inputs, stride 1."""
@@ -188,7 +192,7 @@ def _block(rows: int, most: int = 64) -> int:
 def forward_tiles(shape: Shape) -> dict[str, int]:
     """Return how many outputs and pixels a program takes, and how many numbers at a time."""
     few, exact = shape.channels < 16, shape.precision not in ("tf32", "half")
-    many = shape.groups * shape.pixels > 100_000
+    many = shape.groups * shape.pixels > MANY
     if shape.outs <= 16:
         tiles = (16, 64, 32, 2, 1) if few else (16, 256, 16, 4, 2)
     elif shape.outs <= 32:
@@ -211,7 +215,8 @@ def weights_tiles(shape: Shape) -> dict[str, int]:
     elif shape.numbers <= 32:
         tiles = (_block(shape.outs), 32, 64, 2, False)
     else:
-        tiles = (_block(shape.outs), 64, 32, 4, False)
+        wide = shape.channels < 16 and shape.groups * shape.pixels > MANY
+        tiles = (_block(shape.outs), 128 if wide else 64, 32, 4, False)
     found = dict(zip(("WIDE", "DEPTH", "PIXELS", "num_warps", "TAPS"), tiles, strict=True))
     return found | {"num_stages": 1}
 

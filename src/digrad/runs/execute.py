@@ -11,7 +11,7 @@ from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile, Memory, RunFolder, Store
 from digrad.runs.launches import Launch
 from digrad.runs.local_workers import LocalCrew, most_workers
-from digrad.runs.lock import locked
+from digrad.runs.lock import locked, refuse_held
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Given, Job, Plan, plan, resolved
 from digrad.runs.progress import telling
@@ -53,6 +53,7 @@ def run(
             cluster of Dask's; ``workers`` is then how many to take at most.
     """
     folder, asked = RunFolder(Path(out)), resolved(experiment)
+    refuse_held(folder.path)
     stored = folder.check(asked, resume=resume)
     Launch.read(folder.path).refuse_other_messages("")
     work = plan(stored, device, given=given)

@@ -15,6 +15,7 @@ import torch
 from digrad.algorithms import Algorithm, Method, as_method, check
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.clocks import Clock, clock
+from digrad.clocks.patient import Patient
 from digrad.engines.changing import simulator
 from digrad.networks import AnyNetwork, Network
 from digrad.problems import Quadratic
@@ -23,7 +24,7 @@ from digrad.runs.experiment import arguments
 from digrad.runs.metrics import Gauge
 from digrad.runs.planning import with_memory
 from digrad.runs.recursion import Recursion, Trials
-from digrad.runs.timing import InStep, Sizes, Timing, timing
+from digrad.runs.timing import InStep, Sizes, Timing, Unwaiting, timing
 from digrad.theory.cycles import root_vectors
 
 METHODS = ("push-pull", "sgp", "ab-cta", "r-fast", "rasgp", "ad-psgd")
@@ -127,8 +128,10 @@ def _loop(
 
 def bottleneck(on_clock: Timing, net: AnyNetwork) -> str:
     """Say what a step waits for longest: a node's gradient or a link."""
-    if not isinstance(on_clock, InStep):
-        return "nobody waits"
+    if isinstance(on_clock, Unwaiting):
+        old = isinstance(on_clock.calendar, Patient)
+        return "messages of the exchange before" if old else "nobody waits"
+    assert isinstance(on_clock, InStep)
     waiting = on_clock.waiting
     spans = waiting.spans(0, 20)
     computing = np.mean([span.computed - span.start for span in spans], axis=0)

@@ -301,8 +301,8 @@ def test_refusals(make: Any, said: str) -> None:
 
 
 def test_unbalanced_weights_are_refused_under_the_name_of_the_method() -> None:
-    for name, who in (("choco-sgd", "ChocoSGD"), ("c-gt", "CGT"), ("lead", "Lead")):
-        with pytest.raises(NetworkError, match=who):
+    for name in ("choco-sgd", "c-gt", "lead"):
+        with pytest.raises(NetworkError, match=f"^{name} needs"):
             check(ALGORITHMS[name](), NETWORKS["digraph"])
     with pytest.raises(NetworkError, match="dsgd needs doubly"):
         check(compressed(DSGD(), "top-k"), NETWORKS["digraph"])

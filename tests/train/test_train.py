@@ -233,7 +233,7 @@ def test_the_simulator_does_not_go_on_where_messages_were_rounded(tmp_path: Path
     assert ran("train", ONE, tmp_path, **options)[0] == "KeyboardInterrupt: "
     with pytest.raises(RunFolderError, match="bfloat16 and would now be exact") as error:
         execute.run(ONE, tmp_path, resume=True)
-    assert "digrad train` and --message-dtype bfloat16" in str(error.value)
+    assert "`digrad train --message-dtype bfloat16`" in str(error.value)
     (tmp_path / "processes.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"processes.json is damaged[\s\S]*hint: delete"):
         execute.run(ONE, tmp_path, resume=True)

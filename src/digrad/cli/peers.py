@@ -107,9 +107,6 @@ def peers(
 
     checking, file = _words(what)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    if checking and local:
-        both = "`check` tries the links of one node, and --local starts all of them here"
-        raise ParameterError(message(both, hint="drop one of the two; check wants --node NAME"))
     if checking:
         if local:
             check_all(file, local, out, seconds)

@@ -54,11 +54,11 @@ class Launch:
         if self.message_dtype == wanted:
             return
         before, now = self.message_dtype or "exact", wanted or "exact"
-        option = f"--message-dtype {self.message_dtype}" if self.message_dtype else "no such option"
+        option = f" --message-dtype {self.message_dtype}" if self.message_dtype else ""
         raise RunFolderError(
             message(
                 f"the messages of this run were {before} and would now be {now}",
-                hint=f"go on with `digrad train` and {option}, or start a new run with --out",
+                hint=f"go on with `digrad train{option}`, or start a new run with --out",
             )
         )
 

@@ -1,14 +1,17 @@
 """What a record costs beside a step: measured here, and as the model of ``runs.measuring`` has it.
 
 The default interval between records follows from the model's ratio of the two, which has to be
-right within a factor of two where records are dear. Nothing here asserts a time.
+right within a factor of two where records are dear. Times are those of the processor, of which a
+busy machine takes nothing away. Nothing here asserts one.
 
     python benchmarks/measuring.py [--images]
 """
 
 import sys
 from dataclasses import replace
-from time import perf_counter
+from time import process_time
+
+import torch
 
 from digrad.runs.execution import Local
 from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
@@ -42,11 +45,11 @@ def images(model: str, nodes: int, trials: int) -> Experiment:
 def best_time(call, seconds: float = 1.0) -> float:
     """The shortest of some times: others are those of a machine that had something else to do."""
     call()
-    times, end = [], perf_counter() + seconds
-    while perf_counter() < end or len(times) < 3:
-        begin = perf_counter()
+    times, end = [], process_time() + seconds
+    while process_time() < end or len(times) < 3:
+        begin = process_time()
         call()
-        times.append(perf_counter() - begin)
+        times.append(process_time() - begin)
     return min(times)
 
 
@@ -66,6 +69,7 @@ def row(name: str, experiment: Experiment) -> str:
 
 
 def main() -> None:
+    torch.set_num_threads(1)
     print(
         f"{'':42} {'step ms':>9} {'record ms':>9} {'ratio':>9} {'modelled':>9} {'off by':>7} every"
     )

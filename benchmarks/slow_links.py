@@ -113,8 +113,8 @@ def measured(models: list[nn.Module], x: Tensor, y: Tensor, device: str) -> floa
 def ways(arguments: argparse.Namespace) -> Iterator[tuple[str, str | None, Any]]:
     yield "DDP", None, None
     for graph in arguments.graphs:
-        for name, code in CODES.items():
-            yield f"{name}, {graph}", graph, code
+        for name in arguments.codes:
+            yield f"{name}, {graph}", graph, CODES[name]
 
 
 def count_steps(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -182,6 +182,7 @@ def measure_times(arguments: argparse.Namespace) -> dict[str, Any]:
                         *("ip", "netns", "exec", name, sys.executable, __file__, "rank"),
                         *("--width", str(arguments.width), "--out", str(target)),
                         *("--repeats", str(arguments.repeats), "--graphs", *arguments.graphs),
+                        *("--codes", *arguments.codes),
                     ],
                     env=os.environ
                     | {"RANK": str(k), "WORLD_SIZE": str(NODES), "GLOO_SOCKET_IFNAME": "eth0"}
@@ -286,6 +287,7 @@ def main() -> None:
     parser.add_argument("--loss", type=float, default=LOSS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
+    parser.add_argument("--codes", nargs="+", default=list(CODES), choices=CODES)
     parser.add_argument("--rates", nargs="+", default=list(RATES))
     parser.add_argument("--out", type=Path, default=Path("slow_links.json"))
     arguments = parser.parse_args()

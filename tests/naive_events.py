@@ -46,6 +46,10 @@ class Naive(ABC):
     @abstractmethod
     def take(self, i: int) -> None: ...
 
+    def waits(self, i: int) -> bool:
+        """Whether it cannot go on before something has arrived."""
+        return False
+
     def defect(self, flying: list[tuple[tuple[int, int], Any]]) -> float:
         """How far what must be conserved is off."""
         return 0.0
@@ -64,6 +68,7 @@ def run(
     number = [0] * method.n
     flying: dict[int, tuple[tuple[int, int], Any]] = {}
     queue: list[Any] = []
+    held: set[int] = set()
 
     def one(value: int) -> Any:
         return np.array([value])
@@ -80,6 +85,11 @@ def run(
             if m > seen[link] or not method.newest:
                 seen[link] = max(m, seen[link])
                 method.arrive(link, parcel)
+            if who in held and not method.waits(who):
+                held.remove(who)
+                heapq.heappush(queue, (now, WAKE, who, next(order), None))
+        elif method.waits(who):
+            held.add(who)
         else:
             i, k = who, number[who]
             sent = method.give(i, gradient(i, k, points[i]), now, k)
@@ -88,7 +98,10 @@ def run(
                 if clock.lost(*j_i)[0]:
                     continue
                 d = clock.latency if delay is None else delay(*link)
-                when = now + (d + float(clock.jitters(*j_i)[0]))
+                late = d + float(clock.jitters(*j_i)[0])
+                when = now + late
+                if late == 0 and link[0] > link[1]:  # of this instant, but after the wakes so far
+                    when = np.nextafter(when, np.inf)
                 ticket = next(order)
                 flying[ticket] = link, parcel
                 heapq.heappush(queue, (when, ARRIVAL, link[1], ticket, (link, k, parcel, ticket)))
@@ -294,3 +307,104 @@ class AsySPA(Naive):
         x = sum((p[0] for p in waiting), np.zeros(self.x.shape[1]))
         off = np.abs(self.x.sum(0) + x - self.owed).max()
         return float(max(off, abs(self.y.sum() + sum(p[1] for p in waiting) - self.n)))
+
+
+class OverlapSGP(Naive):
+    """Shares of numerators and weights after every so many gradients; old ones are awaited."""
+
+    newest = False
+
+    def __init__(self, *args: Any, every: int = 1) -> None:
+        super().__init__(*args)
+        self.w, self.every = np.ones(self.n), every
+        self.box: list[Any] = [[] for _ in range(self.n)]
+        self.done, self.came = [0] * self.n, dict.fromkeys(self.links, frozenset[int]())
+        self.owed = self.x.sum(0)
+
+    def _linked(self, i: int, j: int) -> bool:
+        return bool(self.C[i, j])
+
+    def point(self, i: int) -> Any:
+        return self.x[i] / self.w[i]
+
+    def waits(self, i: int) -> bool:
+        """The m-th exchange, counted from 0, wants the message m - 1 of every in-link."""
+        m, last = divmod(self.done[i], self.every)
+        if last != self.every - 1 or m == 0:
+            return False
+        return any(m - 1 not in came for link, came in self.came.items() if link[1] == i)
+
+    def give(self, i: int, g: Any, now: float, k: int) -> dict[tuple[int, int], Any]:
+        self.x[i] -= self.lr(k) * g
+        self.owed = self.owed - self.lr(k) * g
+        self.done[i] += 1
+        if self.done[i] % self.every:
+            return {}
+        for _, x, w in self.box[i]:
+            self.x[i] += x
+            self.w[i] += w
+        self.box[i] = []
+        m, x, w = self.done[i] // self.every - 1, self.x[i].copy(), self.w[i]
+        self.x[i], self.w[i] = self.C[i, i] * x, self.C[i, i] * w
+        return {
+            (j, to): (m, self.C[to, i] * x, self.C[to, i] * w) for j, to in self.links if j == i
+        }
+
+    def arrive(self, link: tuple[int, int], parcel: Any) -> None:
+        self.box[link[1]].append(parcel)
+        self.came[link] |= {parcel[0]}
+
+    def take(self, i: int) -> None:
+        pass
+
+    def defect(self, flying: list[Any]) -> float:
+        waiting = [parcel for box in self.box for parcel in box] + [p for _, p in flying]
+        x = sum((p[1] for p in waiting), np.zeros(self.x.shape[1]))
+        off = np.abs(self.x.sum(0) + x - self.owed).max()
+        return float(max(off, abs(self.w.sum() + sum(p[2] for p in waiting) - self.n)))
+
+
+class BroadcastCPP(Naive):
+    """One node wakes and broadcasts what is left of its model and its tracker after top-1."""
+
+    newest = False
+
+    def __init__(self, *args: Any, zeta: float = 0.5) -> None:
+        super().__init__(*args)
+        self.zeta, self.y, self.h = zeta, np.zeros_like(self.x), self.x.copy()
+        self.box = np.zeros_like(self.x)
+        self.news: dict[Any, Any] = {}
+        self.last = dict.fromkeys(self.links, -1)
+
+    @staticmethod
+    def small(v: Any) -> Any:
+        kept = np.zeros_like(v)
+        kept[np.abs(v).argmax()] = v[np.abs(v).argmax()]
+        return kept
+
+    def give(self, i: int, g: Any, now: float, k: int) -> dict[tuple[int, int], Any]:
+        self.y[i] += g - self.g[i]
+        self.g[i] = g
+        c = self.zeta * self.small(self.y[i])
+        self.y[i] -= (1 - self.C[i, i]) * c
+        x = self.x[i].copy()
+        for link in [link for link in self.news if link[1] == i]:
+            self.x[i] += self.zeta * self.R[i, link[0]] * (self.news.pop(link) - x)
+        self.y[i] += self.box[i]
+        self.box[i] = 0
+        self.x[i] -= self.lr(k) * self.y[i]
+        self.h[i] = self.h[i] + self.small(self.x[i] - self.h[i])
+        return {(j, to): (k, self.h[i].copy(), self.C[to, i] * c) for j, to in self.links if j == i}
+
+    def arrive(self, link: tuple[int, int], parcel: Any) -> None:
+        k, x, share = parcel
+        self.box[link[1]] += share
+        if k > self.last[link]:
+            self.last[link], self.news[link] = k, x
+
+    def take(self, i: int) -> None:
+        pass
+
+    def defect(self, flying: list[Any]) -> float:
+        moving = sum((share for _, (_, _, share) in flying), self.box.sum(0))
+        return float(np.abs(self.y.sum(0) + moving - self.g.sum(0)).max())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run
     from digrad.front.simulate import simulate
+    from digrad.front.tune import tune
     from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
     from digrad.problems import ModuleProblem, Problem
@@ -62,6 +63,7 @@ __all__ = [
     "simulate",
     "theory",
     "timetable",
+    "tune",
 ]
 
 # Names are imported when first used, so that the command line starts at once.
@@ -92,6 +94,7 @@ _HOMES = {
     "shard": "data.shards",
     "simulate": "front.simulate",
     "timetable": "front.networks",
+    "tune": "front.tune",
 }
 
 sleep_soon()  # here, as it must be before PyTorch is imported

@@ -304,7 +304,7 @@ def test_unbalanced_weights_are_refused_under_the_name_of_the_method() -> None:
     for name, who in (("choco-sgd", "ChocoSGD"), ("c-gt", "CGT"), ("lead", "Lead")):
         with pytest.raises(NetworkError, match=who):
             check(ALGORITHMS[name](), NETWORKS["digraph"])
-    with pytest.raises(NetworkError, match="DSGD needs doubly"):
+    with pytest.raises(NetworkError, match="dsgd needs doubly"):
         check(compressed(DSGD(), "top-k"), NETWORKS["digraph"])
 
 

@@ -54,7 +54,7 @@ def test_a_flower_depends_on_its_hub_and_a_two_way_ring_on_nobody() -> None:
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 5)
-    with pytest.raises(ParameterError, match="hint: --losses takes up to 5"):
+    with pytest.raises(ParameterError, match="hint: losses= takes up to 5"):
         losses(build("star", 4))
 
 

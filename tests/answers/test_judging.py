@@ -78,7 +78,7 @@ def test_who_cannot_be_told_apart_is_told_so_with_the_seeds_it_would_take() -> N
     more = verdict.rows[1].behind.more_seeds
     assert more > 0
     assert "a and b cannot be told apart by their loss at step 10" in verdict.headline
-    assert f"about {more} more seeds would tell" in verdict.headline
+    assert f"about {more} more seeds would tell b from a" in verdict.headline
 
 
 def test_as_many_more_seeds_as_it_says_decide_most_of_the_time() -> None:

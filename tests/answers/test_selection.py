@@ -54,7 +54,7 @@ def test_labels() -> None:
         ({"where": ["algoritm=sgp"]}, "did you mean 'algorithm'"),
         ({"where": ["sgp"]}, "write FIELD=VALUE"),
         ({"where": ["lr=fast"]}, "a step size is a number, got 'fast'"),
-        ({"where": ["lr=0.3"]}, "unknown step size '0.3'"),
+        ({"where": ["lr=0.3"]}, "no trial has step size 0.3\n  hint: nearest are "),
         ({"only": ["sgq"]}, "did you mean 'sgp'"),
         ({"label": ["sgp"]}, "write OLD=NEW"),
         ({"label": ["spg=a"]}, "did you mean 'sgp'"),

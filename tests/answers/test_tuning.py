@@ -1,6 +1,7 @@
 """Steps found by successive halving, beside those of a whole sweep."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,17 @@ import pytest
 from answers.made import made
 from digrad.answers import best_steps
 from digrad.answers.criterion import Criterion, outcomes
-from digrad.answers.tuning import Grid, lengths, survivors, tune
+from digrad.answers.tuning import Folders, Grid, Tuning, lengths, survivors
+from digrad.answers.tuning import tune as choose
 from digrad.base.errors import DigradError
 from digrad.runs.execute import run
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    KindSpec,
+    NetworkSpec,
+    load_experiment,
+)
 from digrad.runs.results import Results
 from digrad.studies.logistic import logistic
 
@@ -29,9 +37,14 @@ SMALL = Experiment(
 TINY = replace(SMALL, algorithms=SMALL.algorithms[:1], steps=8, seeds=(0,))
 
 
+def tune(experiment: Experiment, folder: Path, *, grid: Grid, resume: bool = False) -> Tuning:
+    place = Folders(folder, resume, {"workers": 1}, lambda _: nullcontext())
+    return choose(experiment, place, grid=grid)
+
+
 def off(experiment: Experiment, grid: Grid, folder: Path) -> tuple[list[int], float]:
     """Grid points between the tuned and the best step of each method, and the share of the cost."""
-    tuning = tune(experiment, folder / "tuned", grid=grid, workers=1)
+    tuning = tune(experiment, folder / "tuned", grid=grid)
     whole = replace(experiment, step_sizes=grid.sizes)
     results = Results.read(run(whole, folder / "whole", workers=1))
     best = {(b.network, b.algorithm): b.lr for b in best_steps(results, tuning.by.metric)}
@@ -56,7 +69,7 @@ def test_on_the_problem_of_the_paper(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_an_ordinary_run_with_seeds_of_its_own(tmp_path: Path) -> None:
-    tuning = tune(SMALL, tmp_path / "run", grid=GRID, workers=1)
+    tuning = tune(SMALL, tmp_path / "run", grid=GRID)
     results = Results.read(tmp_path / "run")
     assert {trial.seed for trial in results.trials} == {0, 1, 2}
     assert tuning.seed not in {0, 1, 2}
@@ -67,9 +80,43 @@ def test_what_is_written_is_an_ordinary_run_with_seeds_of_its_own(tmp_path: Path
     before = (tmp_path / "run" / "metrics.csv").read_bytes()
     with pytest.raises(DigradError, match="already holds a run"):
         tune(SMALL, tmp_path / "run", grid=GRID)
-    again = tune(SMALL, tmp_path / "run", grid=GRID, resume=True, workers=1)
+    again = tune(SMALL, tmp_path / "run", grid=GRID, resume=True)
     assert again.best == tuning.best
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
+
+
+def test_each_method_keeps_on_each_network_the_step_that_was_chosen_there(tmp_path: Path) -> None:
+    rings = (NetworkSpec("directed-ring", n=6), NetworkSpec("complete", n=6))
+    both = replace(SMALL, networks=rings, problem=KindSpec("quadratic", {"dim": 4, "sigma": 2.0}))
+    tuning = tune(both, tmp_path / "run", grid=GRID)
+    results = Results.read(tmp_path / "run")
+    chosen = {(b.network, b.algorithm): b.lr for b in tuning.best}
+    assert len({chosen["directed-ring", "push-pull"], chosen["complete", "push-pull"]}) == 2
+    found = {(t.key.network, t.key.algorithm, t.key.step_size) for t in results.trials}
+    assert found == {(*pair, lr) for pair, lr in chosen.items()}
+    assert len(results.trials) == 4 * 3  # not the union over networks on each
+    again = load_experiment(tmp_path / "run" / "experiment.toml")
+    assert again.tried == GRID.sizes
+    assert again.trials == 4 * 3
+
+
+def test_edges_are_those_of_the_grid_that_was_tried(tmp_path: Path) -> None:
+    tune(SMALL, tmp_path / "run", grid=GRID)
+    for best in best_steps(Results.read(tmp_path / "run"), "loss"):
+        assert best.tried == GRID.sizes
+        assert not best.edge  # though it is the only step size of the run
+    tune(TINY, tmp_path / "edge", grid=Grid(1e-4, 1e-3, 4))
+    (best,) = best_steps(Results.read(tmp_path / "edge"), "loss")
+    assert best.edge == "largest"
+
+
+def test_rounds_are_measured_now_and_then_only(tmp_path: Path) -> None:
+    tune(replace(SMALL, metrics_every=1), tmp_path / "run", grid=GRID)
+    for steps in (8, 64):
+        k = lengths(64).index(steps) + 1
+        seen = Results.read(tmp_path / "run.tuning" / "directed-ring" / f"round-{k}")
+        assert sorted({*seen.step.tolist()}) == [0, *range(steps // 4, steps + 1, steps // 4)]
+    assert len({*Results.read(tmp_path / "run").step.tolist()}) == 65
 
 
 def test_half_of_them_survive_and_the_step_below_the_best() -> None:
@@ -85,13 +132,13 @@ def test_rounds_of_short_runs() -> None:
 
 
 def test_an_edge_of_the_grid_is_told(tmp_path: Path) -> None:
-    tuning = tune(TINY, tmp_path / "run", grid=Grid(1e-4, 1e-3, 4), workers=1)
+    tuning = tune(TINY, tmp_path / "run", grid=Grid(1e-4, 1e-3, 4))
     assert {best.edge for best in tuning.best} == {"largest"}
 
 
 def test_nothing_to_choose_from(tmp_path: Path) -> None:
     with pytest.raises(DigradError, match="push-pull diverged with every step size of the grid"):
-        tune(replace(TINY, steps=60), tmp_path / "run", grid=Grid(1e7, 1e9, 4), workers=1)
+        tune(replace(TINY, steps=60), tmp_path / "run", grid=Grid(1e7, 1e9, 4))
 
 
 @pytest.mark.parametrize("text", ["", "1:2", "a:b:c", "1:0.1:5", "0:1:5", "0.1:1:1", "0.1:inf:5"])
@@ -114,3 +161,4 @@ def test_on_the_command_line(
     assert "6 for 8 steps" in out
     assert "run: runs/small-tuned; rounds: runs/small-tuned.tuning" in out
     assert command("table", "runs/small-tuned", "--best", "loss")[0] == 0
+    assert command("table", "runs/small-tuned", "--metric", "lss")[:2] == (2, "")

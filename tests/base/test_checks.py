@@ -9,12 +9,14 @@ import pytest
 from digrad.base.checks import flag, kind_of, real, seed_of, whole
 from digrad.base.errors import (
     DigradError,
+    FileFormatError,
     ParameterError,
     UnknownNameError,
     lookup,
     printable,
     shown,
 )
+from digrad.base.files import toml_of
 
 HUGE = pytest.param(10**5000, id="huge")
 
@@ -28,10 +30,17 @@ def test_whole_numbers_of_any_make(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, True, 4.0, "4", -1, np.nan, [4], HUGE, np.bool_(1)])
 def test_what_is_no_whole_number(value: Any) -> None:
-    with pytest.raises(ParameterError, match="n must be a whole number from 0 on, got "):
+    with pytest.raises(ParameterError, match=r"n must be a whole number (from 0 on|in 0 .. \d+), "):
         whole(value, "n")
     with pytest.raises(ParameterError, match=r"a seed is an integer in 0 .. 2\^63 - 1, got "):
         seed_of(value)
+
+
+def test_what_is_too_large_hears_how_large_it_may_be() -> None:
+    with pytest.raises(ParameterError, match=r"a whole number in 1 \.\. 9223372036854775807, got"):
+        whole(10**30, "n", least=1)
+    with pytest.raises(FileFormatError, match="a number in it has too many digits"):
+        toml_of("steps = " + "9" * 5000)
 
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int8(1)])

@@ -383,6 +383,13 @@ def test_the_real_command_without_unicode(folder):
     assert ANSI not in done.stdout
 
 
+def test_a_piped_table_cuts_no_name(cli):
+    words = "compare multi-sub-ring erdos-renyi -n 12 --weights uniform,doubly-stochastic"
+    _, out, _ = cli(f"{words} --model-mb 3")
+    assert "…" not in out
+    assert out.count("doubly-stochastic") == 2
+
+
 @pytest.mark.parametrize("line", ["list topologies", "analyze complete -n 200 --json", "--version"])
 def test_a_closed_pipe_is_no_error(folder, line):
     reader, writer = os.pipe()

@@ -10,6 +10,7 @@ from digrad.base.errors import DigradError
 from digrad.clocks import Clock, clock
 from digrad.clocks.calendar import Calendar
 from digrad.clocks.links import Links
+from digrad.clocks.patient import Patient
 from digrad.networks import Network, build
 from digrad.networks.capacities import Capacities
 
@@ -147,3 +148,30 @@ def test_stragglers_and_traces_must_fit_the_network() -> None:
         calendar(net, Clock(straggler=2.0, stragglers=(3,)))
     with pytest.raises(DigradError, match="times of 2 nodes, the network has 3"):
         calendar(net, clock(trace=[[1.0], [1.0]]))
+
+
+def patient(every: int = 1, **times: Any) -> Patient:
+    given = Clock(**times)
+    return Patient(given, Links.of(build("exponential", 6), given, 8.0, 8.0), every)
+
+
+def test_patient_wakes_are_the_same_however_they_are_cut() -> None:
+    options: dict[str, Any] = {"every": 2, "jitter": 0.7, "straggler": 4.0}
+    whole = patient(**options).rounds(0, 30)
+    cut = patient(**options)
+    parts = [cut.rounds(a, b) for a, b in ((0, 1), (1, 17), (17, 30))]
+    for name in whole._fields:
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        assert np.array_equal(getattr(whole, name), joined), name
+    assert cut.rounds(5, 7).time.tolist() == whole.time[30:42].tolist()  # gone back to
+    assert cut.time(30) == whole.time[-1]
+
+
+def test_nobody_is_more_than_an_exchange_ahead_of_its_in_neighbours() -> None:
+    calendar = patient(straggler=9.0, latency=0.1)
+    wakes, ahead = calendar.rounds(0, 40), np.zeros(6, int)
+    heard = {(int(j), int(i)) for j, i in calendar.links.edges}
+    for node in wakes.node.tolist():
+        ahead[node] += 1
+        assert all(ahead[i] - ahead[j] <= 2 for j, i in heard if i == node)
+    assert ahead.max() - ahead.min() <= 6

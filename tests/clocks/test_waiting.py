@@ -7,7 +7,8 @@ import pytest
 
 from digrad.algorithms import ALGORITHMS, SGP, ABCta, Algorithm, OriginalPushPull, PushPull
 from digrad.clocks import Clock
-from digrad.networks import build
+from digrad.networks import Network, Timetable, build, build_any
+from digrad.networks.capacities import Capacities
 from digrad.runs.timing import Sizes, in_step
 
 NET = build("exponential", 6)
@@ -85,3 +86,53 @@ def test_the_same_however_it_is_asked() -> None:
     fresh = in_step(PushPull(), NET, Clock(jitter=1.0), SIZES)
     assert fresh.time(71) == one.time(71)
     assert fresh.time(3) == one.time(3)
+
+
+def test_steps_without_an_exchange_take_a_gradient_only() -> None:
+    clock = Clock(distribution="constant", latency=0.3)
+    often = Timetable([NET], every=3)
+    assert in_step(SGP(), often, clock, SIZES).time(10) == pytest.approx(10 + 4 * 0.3)
+    assert in_step(SGP(), Timetable([NET]), clock, SIZES).time(7) == time(SGP(), clock, 7)
+
+
+def test_each_slot_has_links_of_its_own() -> None:
+    ends = np.array([[0, 1], [1, 0]])
+    half = np.full((2, 2), 0.5)
+    fast, slow = (
+        Network(half, half, capacities=Capacities.of_links(2, ends, latency=np.full(2, ms)))
+        for ms in (100.0, 700.0)
+    )
+    clock = Clock(distribution="constant", capacities=True)
+    found = in_step(PushPull(), Timetable([fast, slow]), clock, SIZES)
+    assert found.time(3) == pytest.approx(3 + 2 * (0.1 + 0.7 + 0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "chances"),
+    [
+        ("one-peer-exponential", {}),
+        ("random-one-peer", {}),
+        ("exponential", {"keep": 0.4}),
+        ("exponential", {"loss": 0.5}),
+        ("exponential", {"loss": {"share": 0.5, "kind": "known"}}),
+    ],
+)
+def test_a_timetable_is_the_plain_recursion_over_the_links_of_each_step(
+    name: str, chances: dict[str, Any]
+) -> None:
+    clock = Clock(jitter=0.4, straggler=3.0)
+    net = build_any(name, 6, **chances)
+    assert isinstance(net, Timetable)
+    found = in_step(PushPull(), net, clock, SIZES)
+    T = np.zeros(6)
+    for k in range(20):
+        slot, T = net.at(k), T + clock.computing(np.arange(6), np.full(6, k))
+        for e, W in enumerate((slot.C, slot.R)):  # a push, then a pull
+            end = T.copy()
+            entries = W.tocoo()
+            for i, j in zip(*(part.tolist() for part in entries.coords), strict=True):
+                if i != j:
+                    link = np.array([j]), np.array([i]), np.array([2 * k + e])
+                    end[i] = max(end[i], T[j] + clock.latency + clock.jitters(*link)[0])
+            T = end
+    assert found.time(20) == pytest.approx(T.max(), rel=1e-12)

@@ -45,7 +45,7 @@ def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no home")
 
     monkeypatch.setattr(Path, "home", lost)
-    with pytest.raises(ParameterError, match=r"hint: name a folder: --data-dir, or .* DIGRAD_DATA"):
+    with pytest.raises(ParameterError, match=r"hint: name a folder: data_dir=, or .* DIGRAD_DATA"):
         cache_folder("linux")
 
 

@@ -114,9 +114,8 @@ def test_no_cut_changes_a_bit(label: str) -> None:
 # The compiler's own imports warn that parts of PyTorch are deprecated.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
-@pytest.mark.parametrize(
-    "label", ["one peer", *(pytest.param(k, marks=pytest.mark.slow) for k in ("keep", "silent"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["one peer", "keep", "silent"])
 def test_one_fused_graph_takes_all_steps(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MOST_UNROLLED", 2)  # a small graph, compiled soon
     net = timetables(6)[label]

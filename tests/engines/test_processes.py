@@ -237,13 +237,9 @@ def test_killed_and_stopped(culprit: int, how: signal.Signals, memory: str, tmp_
             said, _ = process.communicate(timeout=60)
             assert process.returncode == 2, said
             first = next(line for line in said.splitlines() if line.startswith("SAID"))
-            # Rank 0 names the culprit, and stays a moment, as the others compare notes in its
-            # store. Over sockets one that waits for rank 0 hears nothing until that has left, and
-            # then can say only this: rank 0 has ended, look there.
-            left = (
-                memory == "wire" and rank != 0 and first.startswith("SAID rank 0 or the launcher")
-            )
-            assert f"rank {culprit}" in first or left, said
+            # Rank 0 holds the store in which the others compare notes: without it they know less.
+            whom = "rank 0 or the launcher" if culprit == 0 else f"rank {culprit}"
+            assert first.startswith(f"SAID {whom}"), said
         assert time.monotonic() - started < 30
     finally:
         for process in processes:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import digrad as dg
+from front.own import PROBLEM, TOPOLOGY
 
 MINE = """
 from pathlib import Path
@@ -28,25 +29,8 @@ class Gossip(dg.Algorithm[State]):
 
     def step(self, s, g, net, lr):
         return State(net.pull(s.x, (-lr, g), of="x"))
-
-class Away:
-    def __init__(self, nodes, far=2.0):
-        self.nodes, self.dim, self.far = nodes, 3, far
-    def start(self):
-        return torch.zeros(self.dim)
-    def sample(self, sampler, steps):
-        return sampler.indices(steps, 7, 1)
-    def gradient(self, x, sample, rows):
-        return x - self.far + 0.1 * (sample - 3)
-    def loss(self, x):
-        return (x - self.far).square().sum(-1) / 2
-    def full_gradient(self, x):
-        return x - self.far
-
-def hub(n, more=1):
-    ring = [(k, (k + 1) % n) for k in range(n)]
-    return dg.Digraph(n, [*ring, *((1 + k, 0) for k in range(more))])
 """
+MINE += PROBLEM + TOPOLOGY
 TOML = """
 name = "own"
 steps = 30

@@ -120,7 +120,7 @@ def test_its_words(either: dg.Run) -> None:
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "too many": (lambda run: run.answer(), "trials differ in: network, algorithm, lr, seed"),
+    "too many": (lambda run: run.answer(), "hint: say which, as in answer(network="),
     "still two": (
         lambda run: run.answer(network="ring", algorithm="sgp", lr=0.1),
         "2 trials fit (network='ring', algorithm='sgp', lr=0.1)",
@@ -138,7 +138,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "axis": (lambda run: run.plot("loss", x="time"), "time"),
     "no folder": (lambda _: dg.Run.open("gone"), "gone"),
     "a number for one": (lambda _: dg.Run.open(3), "folder"),
-    "not a run": (lambda _: dg.Run.open("."), "experiment.toml"),
+    "not a run": (
+        lambda _: dg.Run.open("."),
+        ". holds no run\n  hint: pass one that dg.simulate(out=...)",
+    ),
 }
 
 

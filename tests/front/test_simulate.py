@@ -11,6 +11,7 @@ import torch
 import digrad as dg
 from digrad.algorithms import SGP, PushPull
 from digrad.problems import Quadratic
+from front.own import PROBLEM, TOPOLOGY
 
 MINE = """
 from typing import NamedTuple
@@ -28,25 +29,8 @@ class HeavyBall(dg.Algorithm[State]):
     def step(self, s, g, net, lr):
         m = g if s.m is None else 0.5 * s.m + g
         return State(net.pull(s.x, (-lr, m), of="x"), m)
-
-class Away:
-    def __init__(self, nodes, far=2.0):
-        self.nodes, self.dim, self.far = nodes, 3, far
-    def start(self):
-        return torch.zeros(self.dim)
-    def sample(self, sampler, steps):
-        return sampler.indices(steps, 7, 1)
-    def gradient(self, x, sample, rows):
-        return x - self.far + 0.1 * (sample - 3)
-    def loss(self, x):
-        return (x - self.far).square().sum(-1) / 2
-    def full_gradient(self, x):
-        return x - self.far
-
-def hub(n):
-    ring = [(k, (k + 1) % n) for k in range(n)]
-    return dg.Digraph(n, [*ring, (1, 0)])
 """
+MINE += PROBLEM + TOPOLOGY
 TOML = """
 name = "same"
 steps = 40

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from digrad.algorithms import METHODS, Algorithm, costs
+from digrad.algorithms import METHODS, ON_A_CLOCK, Algorithm, costs
 from digrad.algorithms.contract import StepsAtHome
 from digrad.algorithms.estimators import Estimated
 
@@ -23,7 +23,7 @@ STEPPED = {name: make() for name, make in METHODS.items() if issubclass(make, Al
 
 def test_every_method_has_a_row_and_every_row_a_method() -> None:
     assert list(dict.fromkeys(ROWS)) == [*ROWS]
-    assert ROWS.keys() == METHODS.keys()
+    assert ROWS.keys() == METHODS.keys() | {f"{name}, on a clock" for name in ON_A_CLOCK}
 
 
 @pytest.mark.parametrize("name", STEPPED)

@@ -179,6 +179,17 @@ LONG = ("guides/processes.md", "tutorials/machines.md", "howto/design.md", "howt
     ],
 )
 def test_the_examples_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_examples(document, tmp_path, monkeypatch, quickly=True)
+
+
+@pytest.mark.slow
+def test_the_readme_runs_as_users_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_examples("README.md", tmp_path, monkeypatch, quickly=False)
+
+
+def run_examples(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, quickly: bool
+) -> None:
     for name in COLOURS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "110")
@@ -199,7 +210,7 @@ def test_the_examples_run(document: str, tmp_path: Path, monkeypatch: pytest.Mon
                 run_python(block, document, names)
             elif block.language == "console":
                 unused -= {name for name in unused if name in "\n".join(block.lines)}
-                run_console(block, tmp_path, quickly=document != "README.md")
+                run_console(block, tmp_path, quickly=quickly)
             else:
                 assert block.language in READ_ONLY, f"line {block.line}: {block.language!r}?"
     assert not unused, f"{document}: shown but never used: {unused}"

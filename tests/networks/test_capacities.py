@@ -70,7 +70,7 @@ def test_every_list_reads_to_the_same_capacities(tmp_path: Path) -> None:
 def test_usual_names_units_and_numbered_columns(tmp_path: Path) -> None:
     usual = load(put(tmp_path, "u.csv", "source,target,Latency,cost\na,b,2,7\nb,a,3,cheap\n"))
     assert table(usual.capacities, [(0, 1), (1, 0)])["latency"] == [2, 3]
-    assert "not used: cost" in usual.notes[0]  # nobody said that it is a number
+    assert "not used: cost, as b -> a has 'cheap' (" in usual.notes[0]  # nobody said it is one
     third = put(tmp_path, "t.edges", "0 1 0.5\n1 0 4\n")
     assert load(third).capacities is None
     assert "not used: column 3" in load(third).notes[0]
@@ -141,7 +141,7 @@ def test_wrong_numbers_and_names(
 
 def test_names_of_attributes_belong_to_lists_of_links(tmp_path: Path) -> None:
     save(weigh(Digraph(2, [(0, 1), (1, 0)])), tmp_path / "n.npz")
-    with pytest.raises(ParameterError, match="drop --latency-attr"):
+    with pytest.raises(ParameterError, match="drop latency_attr="):
         load(tmp_path / "n.npz", attributes=NAMED)
     with pytest.raises(ParameterError, match="'star' is a topology"):
         build("star", 4, attributes=NAMED)

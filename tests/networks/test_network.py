@@ -18,9 +18,10 @@ J = np.full((2, 2), 0.5)
 R = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
 C = R.T.copy()
 SHARES = "  hint: weights are shares: at least 0, each line summing to 1"
+PUSH_HINT = "  hint: methods that only push, such as sgp and push-diging, take C alone: leave R out"
 ROOT_HINT = (
     "  hint: one strongly connected graph for both is always enough; "
-    "--largest-component keeps the largest such part of a graph"
+    "largest_component=True keeps the largest such part of a graph"
 )
 
 
@@ -221,7 +222,8 @@ def test_without_a_common_root_both_root_sets_are_shown(pair):
     )
     assert lines[1] == f"  roots of the pull graph:          {pull or 'none'}"
     assert lines[2] == f"  roots of the reversed push graph: {push or 'none'}"
-    assert lines[-1] == ROOT_HINT
+    pushes = len(pair.push_roots) == len(pair.C)
+    assert lines[-1] == (PUSH_HINT if pushes else ROOT_HINT)
 
 
 def test_parts_that_nobody_feeds_are_named_when_there_is_no_root():

@@ -24,7 +24,7 @@ from digrad.networks.weights import WEIGHTS, weigh
 
 R = np.array([[0.5, 0.5], [0.25, 0.75]])
 LINES = "0 1\n1 2\n2 0\n2 3\n"  # a ring of three, and a node that only listens
-COMPONENT = "--largest-component keeps the largest such part of a graph"
+COMPONENT = "largest_component=True keeps the largest such part of a graph"
 
 
 def assert_same(a, b):
@@ -199,7 +199,7 @@ def test_weights_of_a_network_are_kept_unless_others_are_asked_for(pair, tmp_pat
     )
     assert refusal(ParameterError, "binary-tree", 4, weights="lazy") == (
         "binary-tree comes with two graphs and weights of its own\n"
-        "  hint: drop --weights and --push-graph"
+        "  hint: drop weights= and push_graph="
     )
 
 

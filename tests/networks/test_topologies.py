@@ -218,7 +218,7 @@ def test_unlucky_draws_end_with_the_number_of_tries(monkeypatch):
         stochastic_block(10, p_out=1e-9)
     assert str(error.value) == (
         "none of 1000 graphs with n = 10 and p_in = 0.5, p_out = 1e-09 was strongly connected\n"
-        "  hint: make links more likely, or try another --seed"
+        "  hint: make links more likely, or try another seed="
     )
     with pytest.raises(NetworkError, match="none of 111 graphs with n = 30 and neighbours = 1, "):
         small_world(30, neighbours=1, rewire=1)

@@ -78,7 +78,7 @@ def test_metropolis_weights_name_the_first_link_without_a_way_back():
         weigh(one_way, "metropolis")
     assert str(error.value) == (
         "Metropolis weights need every link in both directions, but b -> c has no way back\n"
-        "  hint: use --weights doubly-stochastic, or uniform"
+        '  hint: use weights="doubly-stochastic", or uniform'
     )
 
 
@@ -93,7 +93,7 @@ def test_doubly_stochastic_weights_exist_only_if_every_link_lies_on_a_cycle(grap
     first, count, hint = str(error.value).split("\n")
     assert f"the link {leaks[0][0]} -> {leaks[0][1]} lies on no cycle" in first
     assert count.startswith(f"  links on no cycle: {len(leaks)}, out of nodes {leaks[0][0]}")
-    assert hint == "  hint: use --weights uniform, or --largest-component"
+    assert hint == '  hint: use weights="uniform", or largest_component=True'
 
 
 @given(graph=strongly_connected())
@@ -128,7 +128,7 @@ def test_a_scaling_that_never_gets_there_stops_with_its_error():
         sinkhorn(path(3), tolerance=-1)
     first, hint = str(error.value).split("\n")
     assert float(first.removeprefix("doubly stochastic scaling stalled at an error of ")) < 1e-15
-    assert hint == "  hint: use --weights uniform"
+    assert hint == '  hint: use weights="uniform"'
 
 
 def test_doubly_stochastic_weights_treat_separate_parts_separately():

@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[bytes | str, str]] = {
     "nan.csv": ("0,nan\n1,0\n", r"entry \[0, 1\] = nan is no finite number"),
     "negative.csv": ("0,1\n-1,0\n", r"entry \[1, 0\] = -1 is negative"),
     "huge.csv": ("1e308,1e308\n1e308,1e308", "row 0 sums to inf"),
-    "weights.csv": ("0.5,0.5\n0.25,0.75", "column 0 sums to 0.75\n.*doubly stochastic; .*R and C"),
+    "weights.csv": ("0.5,0.5\n0.25,0.75", "column 0 sums to 0.75\n.*doubly stochastic, .*R and C"),
     "periodic.csv": ("0,.5,.5,0\n.5,0,0,.5\n.5,0,0,.5\n0,.5,.5,0", "never settle"),
     "banner.mtx": ("1 1 1\n1 1 1\n", "line 1: no Matrix Market banner"),
     "complex.mtx": (MTX.format("array complex general") + "1 1\n0 1\n", "holds no weights"),

@@ -576,7 +576,7 @@ def test_every_algorithm_is_run() -> None:
 def test_estimators_are_refused() -> None:
     """They want gradients that backward does not leave."""
     model = nn.Linear(2, 1)
-    with pytest.raises(ParameterError, match="PushSaga wants gradients of single samples"):
+    with pytest.raises(ParameterError, match="push-saga wants gradients of single samples"):
         Decentralized(model.parameters(), "push-saga", build("complete", 1))
 
 

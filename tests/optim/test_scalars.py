@@ -76,6 +76,8 @@ def test_entries_every_so_many_steps() -> None:
         at[6]["seconds/communication"] + at[6]["seconds/compute"]
     )
     assert at[6]["bytes"] == opt.engine.sent.bytes
+    # Of all six steps, of which the entries cover the last five.
+    assert opt.seconds > at[6]["seconds/step"]
 
 
 @pytest.mark.slow

@@ -22,29 +22,31 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 
-SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, dilation
-    (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (1, 1)),
-    (3, 2, 10, 12, 12, 20, 5, 5, (1, 1), (1, 1)),
-    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 2)),
-    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1)),
+SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, padding, dilation
+    (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (0, 0), (1, 1)),
+    (3, 2, 10, 12, 12, 20, 5, 5, (1, 1), (0, 0), (1, 1)),
+    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (0, 1), (1, 2)),
+    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1), (1, 1)),
+    (2, 3, 64, 9, 7, 130, 3, 3, (1, 1), (1, 1), (1, 1)),
+    (2, 3, 32, 8, 8, 64, 1, 1, (2, 2), (0, 0), (1, 1)),
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_kernels_are_the_librarys_convolution(shape) -> None:
-    G, S, C, H, W, O, h, w, stride, dilation = shape  # noqa: E741
+    G, S, C, H, W, O, h, w, *window = shape  # noqa: E741
     torch.manual_seed(0)
     x = torch.randn(G, S, C, H, W, device="cuda", requires_grad=True)
     weight = torch.randn(G, O, C, h, w, device="cuda", requires_grad=True)
     bias = torch.randn(G, O, device="cuda", requires_grad=True)
     exact = [
-        functional.conv2d(*(t.double() for t in row), stride=stride, dilation=dilation)
+        functional.conv2d(*(t.double() for t in row), *window)
         for row in zip(x, weight, bias, strict=True)
     ]
     wanted = torch.stack(exact)
     back = torch.randn_like(wanted)
     wanted_grads = torch.autograd.grad(wanted, (x, weight, bias), back)
-    out = convolve(x, weight, bias, stride, dilation)
+    out = convolve(x, weight, bias, *window)
     grads = torch.autograd.grad(out, (x, weight, bias), back.float())
     torch.testing.assert_close(out, wanted.float(), rtol=1e-4, atol=1e-4)
     for got, want in zip(grads, wanted_grads, strict=True):

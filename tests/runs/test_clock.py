@@ -1,6 +1,7 @@
 """Runs with a clock: their columns, their refusals, and going on to the same bits."""
 
 import csv
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 import digrad as dg
-from digrad.algorithms import ALGORITHMS, UNWAITING, as_algorithm
+from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, OverlapSGP, as_algorithm
 from digrad.base.errors import DigradError
 from digrad.runs.execute import run
-from digrad.runs.experiment import Experiment, parse_experiment
+from digrad.runs.experiment import Experiment, load_experiment, parse_experiment
 from digrad.runs.folder import RunFolder
 from digrad.runs.results import Results
 from digrad.runs.timeline import timelines
@@ -48,7 +50,8 @@ def test_without_a_clock_nothing_is_written_of_time(tmp_path: Path) -> None:
 
 
 def test_every_method_has_time_rounds_messages_and_bytes(tmp_path: Path) -> None:
-    names = [{"algorithm": name} for name in (*UNWAITING, "push-pull", "local-sgp", "centralized")]
+    others = (*ON_A_CLOCK, "push-pull", "local-sgp", "centralized")
+    names = [{"algorithm": name} for name in (*UNWAITING, *others)]
     run(experiment(algorithms=names, clock={"straggler": 5.0}), tmp_path / "run")
     found = rows(tmp_path / "run")
     last = {row["algorithm"]: row for row in found if row["step"] == "12"}
@@ -73,7 +76,7 @@ def test_an_asynchronous_method_has_the_default_clock(tmp_path: Path) -> None:
     assert all(row["time"] for row in rows(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("name", UNWAITING)
+@pytest.mark.parametrize("name", [*UNWAITING, *ON_A_CLOCK])
 def test_a_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
     asked = experiment(algorithms=[{"algorithm": name}], clock={"jitter": 0.4})
     run(asked, tmp_path / "whole")
@@ -90,6 +93,67 @@ def test_a_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
     assert both[0] == both[1]
     answers = [RunFolder(tmp_path / part).jobs()[0].answers for part in ("whole", "parts")]
     assert np.array_equal(answers[0], answers[1])
+
+
+def test_osgp_sends_less_often_and_waits_for_what_is_old(tmp_path: Path) -> None:
+    once, often = ({"algorithm": "osgp", "name": f"{k}", "params": {"every": k}} for k in (4, 1))
+    slow = {"straggler": 5.0, "distribution": "constant"}
+    run(experiment(algorithms=[once, often], clock=slow), tmp_path / "run")
+    last = {row["algorithm"]: row for row in rows(tmp_path / "run") if row["step"] == "12"}
+    # Two links out of each node; a round of 12 gradients has 3 exchanges where nobody is held up.
+    assert int(last["1"]["messages"]) == 2 * 5 * 12
+    assert int(last["4"]["messages"]) < int(last["1"]["messages"]) / 3
+    assert float(last["4"]["time"]) < float(last["1"]["time"])
+    lanes = {one.algorithm: one.lanes for one in timelines(tmp_path / "run", until=30.0)}
+    # After its second gradient at 2, node 1 waits for what node 0 sent after its first at 5.
+    assert lanes["1"][1].computing[1] == (1.0, 2.0)
+    assert lanes["1"][1].waiting[0] == (2.0, 5.5)
+    assert not lanes["1"][0].waiting
+
+
+def test_objects_that_act_alone_get_a_clock_and_are_found_again(tmp_path: Path) -> None:
+    found = dg.simulate(
+        "quadratic", NET, OverlapSGP(every=2), steps=4, out=tmp_path / "run", **QUADRATIC
+    )
+    assert found["time"].iloc[-1].min() > 0
+    text = (tmp_path / "run/experiment.toml").read_text("utf-8")
+    assert 'algorithm = "osgp"' in text
+    run(load_experiment(tmp_path / "run/experiment.toml"), tmp_path / "again")
+    both = [(tmp_path / part / "metrics.csv").read_bytes() for part in ("run", "again")]
+    assert both[0] == both[1]
+
+
+def test_timetables_have_the_time_of_their_own_links(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    nets = [
+        {"topology": "one-peer-exponential", "n": 8},
+        {"topology": "exponential", "n": 8},
+        {"topology": "exponential", "n": 8, "every": 3, "name": "often"},
+        {"topology": "exponential", "n": 8, "loss": 0.3, "name": "lossy"},
+    ]
+    times = {"distribution": "constant", "latency": 0.25, "bandwidth": 48.0}
+    asked = {"networks": nets, "algorithms": [{"algorithm": "push-pull"}], "clock": times}
+    run(experiment(**asked), tmp_path / "run")
+    last = {row["network"]: row for row in rows(tmp_path / "run") if row["step"] == "12"}
+    each = 1 + 2 * (0.25 + 12 / 48)  # a gradient, then 12 bytes there and 12 bytes back
+    assert float(last["exponential"]["time"]) == pytest.approx(12 * each)
+    assert float(last["one-peer-exponential"]["time"]) == pytest.approx(12 * each)
+    assert float(last["often"]["time"]) == pytest.approx(12 + 4 * (each - 1))
+    assert {row["rounds"] for row in last.values()} == {"12"}
+    # One link out of a node, and not three.
+    sent = [int(float(last[name]["bytes"])) for name in ("one-peer-exponential", "exponential")]
+    assert sent[1] == 3 * sent[0]
+    assert {one.network for one in timelines(tmp_path / "run")} == {*last}
+    with pytest.raises(DigradError, match="r-fast takes a network that stays as it is"):
+        run(experiment(**asked | {"algorithms": [{"algorithm": "r-fast"}]}), tmp_path / "other")
+    status, out, _ = command(
+        *("compare", "one-peer-exponential", "-n", 4, "--clock", "straggler=2.0"),
+        *("--methods", "push-pull,r-fast"),
+    )
+    assert status == 0
+    assert "push-pull" in out
+    assert "r-fast on one-peer-exponential: r-fast takes a network that stays" in out
 
 
 def test_samples_are_a_nodes_own_first_second_and_third() -> None:
@@ -121,10 +185,21 @@ def test_modules_run_too() -> None:
         assert curve.values[0, -1] != curve.values[0, 0]
 
 
-def test_a_thousand_nodes() -> None:
+def test_a_thousand_nodes_without_a_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     net = dg.network("exponential", n=1000)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a dense matrix of all pairs")
+
+    monkeypatch.setattr(csr_array, "toarray", refuse)
+    monkeypatch.setattr(csr_array, "todense", refuse)
+    tracemalloc.start()
     run = dg.simulate("quadratic", net, "r-fast", lr=0.01, steps=3, dim=2, progress=False)
+    _, most = tracemalloc.get_traced_memory()  # NumPy's too
+    tracemalloc.stop()
     assert run.results.curves("gap")
+    # A matrix of all pairs in double precision would be 8 MB by itself.
+    assert most < 8e6
 
 
 @pytest.mark.parametrize(
@@ -137,14 +212,26 @@ def test_a_thousand_nodes() -> None:
         ({"clock": {"latency": "fast"}}, "clock.latency must be a number"),
         (
             {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "appg"}]},
-            r"appg on undirected-ring: APPG loses for good .* 0.1 of them\n  hint: use r-fast",
+            r"appg on undirected-ring: appg loses for good .* 0.1 of them\n  hint: use r-fast",
         ),
         (
             {
                 "networks": [{"topology": "directed-ring", "n": 5}],
                 "algorithms": [{"algorithm": "ad-psgd"}],
             },
-            "ADPSGD averages pairs, and the link 0 -> 1 has no way back",
+            "ad-psgd averages pairs, and the link 0 -> 1 has no way back",
+        ),
+        (
+            {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "osgp"}]},
+            "osgp loses for good",
+        ),
+        ({"algorithms": [{"algorithm": "osgp", "params": {"every": 2}}]}, "every"),
+        (
+            {
+                "clock": {},
+                "algorithms": [{"algorithm": "b-cpp", "compress": {"kind": "dither", "bits": 4}}],
+            },
+            "draws random numbers",
         ),
         ({"algorithms": [{"algorithm": "r-fast", "estimator": {"kind": "saga"}}]}, "estimator"),
         ({"algorithms": [{"algorithm": "rasgp", "params": {"slot": 0}}]}, "slot must be"),

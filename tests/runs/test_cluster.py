@@ -137,7 +137,7 @@ def test_the_scheduler_is_gone(tmp_path: Path) -> None:
     def kill(job: Any, t: int) -> None:
         lost.close()
 
-    with pytest.raises(ClusterError, match=r"(?s)no longer answers.*--resume"):
+    with pytest.raises(ClusterError, match=r"(?s)no longer answers.*resume=True"):
         execute.run(LONG, tmp_path / "run", cluster=lost.address, progress=kill, **OFTEN)
     one = content(execute.run(LONG, tmp_path / "one", workers=1))
     assert content(execute.run(LONG, tmp_path / "run", resume=True, workers=1)) == one

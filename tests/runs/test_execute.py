@@ -37,7 +37,7 @@ from digrad.runs.experiment import (
     to_table,
 )
 from digrad.runs.folder import RunFolder, RunFolderError
-from digrad.runs.lock import LockedError
+from digrad.runs.lock import LockedError, locked
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import StepDecay
@@ -356,7 +356,9 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     new, used, file = tmp_path / "new", tmp_path / "used", tmp_path / "file"
-    with pytest.raises(RunFolderError, match=r"holds no run to resume\n  hint: .*without --resume"):
+    with pytest.raises(
+        RunFolderError, match=r"holds no run to resume\n  hint: .*without resume=True"
+    ):
         execute.run(ONE, new, resume=True)
     impossible = replace(ONE, networks=(NetworkSpec("star", n=4), NetworkSpec("path", n=5)))
     with pytest.raises(DigradError, match="same number of nodes"):
@@ -364,7 +366,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert not new.exists()  # so that the mended experiment can be run into it
     execute.run(ONE, used)
     before = content(used)
-    with pytest.raises(RunFolderError, match=r"already holds a run\n  hint: --resume goes on"):
+    with pytest.raises(RunFolderError, match=r"already holds a run\n  hint: resume=True goes on"):
         execute.run(ONE, used)
     for key, value in (
         ("steps", 21),
@@ -417,26 +419,28 @@ def test_damaged_job_files(tmp_path: Path) -> None:
     assert content(tmp_path / "bad") == before
 
 
-# Imports once, then for every line "DELAY": run in a child, kill it DELAY seconds after its first
-# checkpoint (negative: after its start), "0" lets it finish.
+# Imports once, then for every line "DELAY": run in a child that ends, as if it were killed, DELAY
+# seconds after its first checkpoint (negative: after its start); "0" lets it finish. They are
+# seconds of a processor, so that a busy machine is as good as an idle one.
 KILLER = """
-import os, select, signal, sys, time
+import os, signal, sys
 from pathlib import Path
 from digrad.runs import execute, planning
 from digrad.runs.experiment import load_experiment
 out, experiment = Path(sys.argv[1]), load_experiment(sys.argv[2])
 for line in sys.stdin:
-    delay, (alive, tell) = float(line), os.pipe()
-    child = os.fork()
+    delay, child = float(line), os.fork()
     if child == 0:
+        ticks = []
+        def tick(job, t):
+            ticks.append(t)
+            if delay > 0 and len(ticks) == 1:
+                signal.setitimer(signal.ITIMER_PROF, delay)
+        if delay < 0:
+            signal.setitimer(signal.ITIMER_PROF, -delay)
         resume = (out / "experiment.toml").exists()
-        tick = lambda job, t: os.write(tell, b".")
         execute.run(experiment, out, resume=resume, progress=tick, checkpoint_seconds=-1.0)
         os._exit(0)
-    if delay:
-        select.select([alive], [], [], 30 if delay > 0 else 0)
-        time.sleep(abs(delay))
-        os.kill(child, signal.SIGKILL)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
@@ -453,7 +457,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         for delay in (-0.02, 0.02, 0.05, -0.2, 0.004, 0.08, 0.1, 0.015, 0):
             print(delay, file=killer.stdin, flush=True)
             code = int(killer.stdout.readline())
-            assert code in ((0, -signal.SIGKILL) if delay else (0,))
+            assert code in ((0, -signal.SIGPROF) if delay else (0,))
             killed += code != 0
             if (out / "metrics.csv").exists():
                 found = rows(out)
@@ -537,6 +541,8 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
             execute.run(ONE, out)
         holder.kill()
     assert len(rows(execute.run(ONE, out))) == 5 * 4
+    with locked(out), pytest.raises(LockedError, match=f"by process {os.getpid()} on "):
+        execute.run(ONE, out)  # not only that there is a run already
 
 
 def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

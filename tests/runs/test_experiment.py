@@ -74,7 +74,8 @@ def test_the_example_is_read_and_planned(tmp_path: Path) -> None:
 
 def test_the_example_names_every_key_and_kind() -> None:
     table = tomllib.loads(EXAMPLE)
-    written = {f.name for f in fields(Experiment) if f.compare} - {"grown_from"}  # by --extend
+    by_commands = {"grown_from", "tried"}  # run --extend, tune
+    written = {f.name for f in fields(Experiment) if f.compare} - by_commands
     assert written == {*table, "clock"}
     assert "\n# [clock] " in EXAMPLE  # without it there is no time
     assert all(f'"{kind}"' in EXAMPLE for kind in PROBLEMS)
@@ -84,6 +85,22 @@ def test_the_example_names_every_key_and_kind() -> None:
     given, default = parse_experiment(table), parse_experiment(short)
     for name in ("scale_by_n_pi", "metrics", "dtype", "tf32", "compile", "trials_at_once"):
         assert getattr(given, name) == getattr(default, name)
+
+
+def test_step_sizes_of_a_network() -> None:
+    on = {"algorithm": "push-pull", "step_sizes": [0.1, 0.2], "step_sizes_on": {"ring": 0.5}}
+    nets = [{"topology": "directed-ring", "name": name} for name in ("ring", "other")]
+    made = parse_experiment({**BASE, "networks": nets, "algorithms": [on]})
+    (spec,) = made.algorithms
+    assert made.sizes("ring", spec) == (0.5,)
+    assert made.sizes("other", spec) == (0.1, 0.2)
+    assert made.trials == 3 * len(made.seeds)
+    assert [len(job.trials) for job in plan(made).jobs] == [len(made.seeds), 2 * len(made.seeds)]
+    again = tomllib.loads(tomli_w.dumps(to_table(made)))
+    assert parse_experiment(again) == made
+    wrong = {**on, "step_sizes_on": {"rign": 0.5}}
+    with pytest.raises(DigradError, match=r"unknown network in .*step_sizes_on 'rign'"):
+        parse_experiment({**BASE, "networks": nets, "algorithms": [wrong]})
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -173,8 +190,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("schedule", {"kind": "theorem", "L": -1}, "L must be a .*number.*, got -1"),
     ("problem", {"kind": "libsvm"}, "problem lacks path"),
     ("problem", {"kind": "libsvm", "path": "no/such"}, "problem: no/such"),
-    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: BTPP needs zero-one weights"),
-    ("algorithms.0.algorithm", "extra", "extra on directed-ring: Extra needs symmetric weights"),
+    ("algorithms.0.algorithm", "btpp", "btpp on directed-ring: btpp needs zero-one weights"),
+    ("algorithms.0.algorithm", "extra", "extra on directed-ring: extra needs symmetric weights"),
 ]
 
 
@@ -195,7 +212,7 @@ def test_wrong_experiments(where: str, value: Any, text: str, tmp_path: Path) ->
             {},
             r"all networks need the same number of nodes, got star: 4, path: 5",
         ),
-        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: DSGD ne"),
+        (["complete 4", "star 4"], {"algorithms": {"algorithm": "dsgd"}}, "dsgd on star: dsgd ne"),
         (["directed-ring 300"], {"compile": "always"}, r'300 nodes\n  hint: set compile = "auto"'),
     ],
 )
@@ -223,7 +240,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     for device in ("cuda:99", "abacus"):
-        with pytest.raises(ParameterError, match=r"cannot be used: [\s\S]*hint: use --device cpu"):
+        with pytest.raises(ParameterError, match=r'cannot be used: [\s\S]*hint: use device="cpu"'):
             plan(parse_experiment(BASE), device)
 
 

@@ -11,18 +11,19 @@ from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkS
 from digrad.runs.measuring import Cost, cost, interval
 from digrad.runs.planning import Given, plan
 
-# Ratios of a record to a step, as measured with two threads of a machine that had nothing else
-# to do: (dim, samples, batch, trials). The model must not be off by more than a factor of two.
+# Ratios of a record to a step, in processor time of one core (``benchmarks/measuring.py``):
+# (dim, samples, batch, trials). The model must not be off by more than a factor of two.
 MEASURED = {
-    (400, 400, 1, 1): 30.3,
-    (400, 400, 1, 12): 20.5,
-    (400, 400, 1, 48): 7.3,
-    (400, 400, 8, 6): 4.6,
-    (100, 200, 1, 6): 6.7,
-    (100, 4000, 1, 6): 99.7,
-    (2000, 200, 1, 4): 13.6,
-    (50, 2000, 16, 12): 6.8,
-    (20, 100, 1, 15): 4.0,
+    (400, 400, 1, 1): 17.3,
+    (400, 400, 1, 12): 24.7,
+    (400, 400, 1, 48): 14.1,
+    (400, 400, 8, 6): 12.8,
+    (100, 200, 1, 6): 6.5,
+    (100, 4000, 1, 6): 136.9,
+    (2000, 200, 1, 4): 25.1,
+    (50, 2000, 16, 12): 16.7,
+    (20, 100, 1, 15): 4.8,
+    (400, 4000, 32, 4): 38.8,
 }
 METRICS = ("loss", "gradient_norm", "accuracy")
 

@@ -191,7 +191,7 @@ def test_select_keeps_some_trials(tmp_path):
     ("wanted", "hint"),
     [
         ({"network": "rnig"}, "unknown network 'rnig'\n  hint: did you mean 'ring'"),
-        ({"step_size": [0.1, 0.3]}, "unknown step size '0.3'"),
+        ({"step_size": [0.1, 0.3]}, "no trial has step size 0.3"),
         ({"stepsize": 0.1}, "unknown field 'stepsize'\n  hint: did you mean 'step_size'"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from digrad.algorithms import UNWAITING, Asynchronous, RFast
+from digrad.algorithms import ON_A_CLOCK, UNWAITING, Asynchronous, RFast
 from digrad.base.verdicts import FailedCheckError
 from digrad.runs.conformance import check_target
 from digrad.runs.unwaiting_checks import check_conserved, check_purity, check_resume
@@ -17,6 +17,12 @@ NAMES = [name for name, make in UNWAITING.items() if issubclass(make, Asynchrono
 @pytest.mark.parametrize("name", NAMES)
 def test_digrads_own_pass(name: str) -> None:
     assert [verdict.failure for verdict in check_target(name)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("check", [check_purity, check_conserved, check_resume])
+@pytest.mark.parametrize("name", ON_A_CLOCK)
+def test_those_that_act_alone_on_a_clock_pass(name: str, check: Callable[[Any], None]) -> None:
+    check(ON_A_CLOCK[name]())
 
 
 class InPlace(RFast):

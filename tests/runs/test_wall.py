@@ -3,10 +3,16 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from digrad.base.errors import FileFormatError, ParameterError
 from digrad.runs import wall
-from digrad.runs.wall import WallClock
+from digrad.runs.execute import run
+from digrad.runs.experiment import parse_experiment
+from digrad.runs.results import Results
+from digrad.runs.wall import WallClock, read_seconds
+from digrad.show.figures.curves import draw_curves
 
 
 @pytest.fixture
@@ -22,7 +28,7 @@ def seconds(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_only_steps_are_counted(tmp_path: Path, now: list[float]) -> None:
-    clock, job = WallClock(tmp_path), ("ring", "sgp")
+    clock, job = WallClock(tmp_path), [("ring", "sgp", 0.1, 0)]
     clock.begin()
     clock.arrived()
     clock.note(job, 0)
@@ -37,7 +43,7 @@ def test_only_steps_are_counted(tmp_path: Path, now: list[float]) -> None:
 
 
 def test_a_resumed_run_goes_on_from_its_last_record(tmp_path: Path, now: list[float]) -> None:
-    job = "ring", "sgp"
+    job = [("ring", "sgp", 0.1, 0)]
     for _ in range(2):  # the second time from step 10 on, which is done again
         clock = WallClock(tmp_path)
         clock.begin()
@@ -49,5 +55,47 @@ def test_a_resumed_run_goes_on_from_its_last_record(tmp_path: Path, now: list[fl
     now[0] += 1.0
     clock.arrived()
     clock.note(job, 20)
-    clock.note(("ring", "dsgd"), 20)
+    clock.note([("ring", "dsgd", 0.1, 0)], 20)
     assert seconds(tmp_path)[:2] == [("10", "4.000000"), ("20", "5.000000")]
+
+
+def test_jobs_of_one_algorithm_keep_their_own(tmp_path: Path, now: list[float]) -> None:
+    clock = WallClock(tmp_path)
+    for seeds, each in (((0, 1), 3.0), ((2,), 5.0)):  # a sweep that was cut into two jobs
+        clock.begin()
+        for t in (0, 10):
+            now[0] += each * (t > 0)
+            clock.arrived()
+            clock.note([("ring", "sgp", 0.1, seed) for seed in seeds], t)
+    found = read_seconds(tmp_path)
+    assert [found["ring", "sgp", 0.1, seed][10] for seed in range(3)] == [3.0, 3.0, 5.0]
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "seconds.csv").write_text("network,algorithm\nring,sgp\n", encoding="utf-8")
+    with pytest.raises(FileFormatError, match="only the seconds of the run"):
+        read_seconds(tmp_path)
+
+
+def test_results_have_them_as_a_column(tmp_path: Path) -> None:
+    table = {
+        "networks": [{"topology": "undirected-ring", "n": 4}],
+        "algorithms": [{"algorithm": "sgp"}],
+        "problem": {"kind": "quadratic", "dim": 2},
+        "steps": 4,
+        "step_sizes": [0.1],
+        "metrics_every": 2,
+    }
+    run(parse_experiment(table), tmp_path)
+    assert "seconds" not in Results.read(tmp_path).columns
+    with pytest.raises(ParameterError, match="no seconds recorded"):
+        draw_curves(Results.read(tmp_path), "loss", x="seconds")
+    (label,) = Results.read(tmp_path).trials
+    clock = WallClock(tmp_path)
+    for t in (0, 2, 4):
+        clock.begin()
+        clock.arrived()
+        clock.note([("undirected-ring", "sgp", label.key.step_size, 0)], t)
+    found = Results.read(tmp_path)
+    assert np.isfinite(found.columns["seconds"]).all()
+    assert draw_curves(found, "loss", x="seconds").axes[0].get_xlabel() == "seconds"

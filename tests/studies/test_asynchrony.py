@@ -15,7 +15,7 @@ def test_every_part_can_be_run_and_no_two_share_a_folder() -> None:
     found = parts(quick=True)
     assert {part.clock for part in found} == {*CLOCKS}
     names = [part.experiment.name for part in found]
-    assert len({*names}) == len(names) == 12
+    assert len({*names}) == len(names) == 16
     for part in found[:4]:
         plan(part.experiment)
     methods = {a.label for part in found for a in part.experiment.algorithms}

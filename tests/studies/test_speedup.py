@@ -290,16 +290,16 @@ def test_done_pieces_are_not_done_again(tmp_path: Path) -> None:
 
 
 def test_studies_that_cannot_be_begun_say_why(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"holds no study to resume(.|\n)*without --resume"):
+    with pytest.raises(RunFolderError, match=r"holds no study to resume(.|\n)*without resume=True"):
         study.speedup(tmp_path / "none", TINY, resume=True)
-    with pytest.raises(ParameterError, match=r"device 'abacus' cannot be used(.|\n)*--device cpu"):
+    with pytest.raises(ParameterError, match=r"device 'abacus' cannot be used(.|\n)*device=.cpu"):
         study.speedup(tmp_path / "none", TINY, device="abacus")
     assert not (tmp_path / "none").exists()
     folder = StudyFolder(tmp_path / "s")
     folder.begin({"seeds": 3}, resume=False)
-    with pytest.raises(RunFolderError, match=r"already holds a study(.|\n)*--resume goes on"):
+    with pytest.raises(RunFolderError, match=r"already holds a study(.|\n)*resume=True goes on"):
         folder.begin({"seeds": 3}, resume=False)
-    with pytest.raises(RunFolderError, match=r"settings have changed(.|\n)*--out"):
+    with pytest.raises(RunFolderError, match=r"settings have changed(.|\n)*out="):
         folder.begin({"seeds": 4}, resume=True)
     folder.begin({"seeds": 3}, resume=True)
 

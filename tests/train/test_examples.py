@@ -37,6 +37,7 @@ def test_they_are_short() -> None:
         assert len(script.read_text().splitlines()) < LONGEST, script.name
 
 
+@pytest.mark.slow
 def test_logistic() -> None:
     text = said("logistic.py", "--steps", 60)
     assert "2 nodes, 60 steps" in text

@@ -95,6 +95,20 @@ def test_other_problems(tmp_path: Path, problem: KindSpec) -> None:
     same(sim, real)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", ["sgd", "adamw"])
+def test_running_means_and_an_inner_optimizer(tmp_path: Path, inner: str) -> None:
+    """Buffers stay with their rank and are judged together, as in one process."""
+    network = {"data": "digits", "model": "resnet-20", "norm": "batch", "batch": 4}
+    problem = KindSpec("images", {**network, "samples": 60, "test_samples": 20})
+    algorithm = AlgorithmSpec("push-pull", "S-PP", params={"inner": inner})
+    experiment = replace(ONE, problem=problem, algorithms=(algorithm,), step_sizes=(0.01,))
+    experiment = replace(experiment, steps=4, metrics_every=2, seeds=(1,))
+    sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"
+    assert ran("train", experiment, real) == ["", ""]
+    same(sim, real)
+
+
 @pytest.mark.parametrize(
     ("dtype", "dim", "size"), [("", 3, 24), ("bfloat16", 3, 6), ("bfloat16", 1, 8)]
 )
@@ -199,7 +213,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     assert ran("train", ONE, out, stop=[0, 12])[0] == "KeyboardInterrupt: "
     before = content(out)
     said = ran("train", ONE, out)
-    text = f"{out} already holds a run\n  hint: --resume goes on"
+    text = f"{out} already holds a run\n  hint: resume=True goes on"
     assert said[0].startswith(f"RunFolderError: {text}")
     assert said[1].startswith(f"SharedError: {text}")
     said = ran("train", replace(ONE, steps=21), out, resume=True)
@@ -219,7 +233,7 @@ def test_the_simulator_does_not_go_on_where_messages_were_rounded(tmp_path: Path
     assert ran("train", ONE, tmp_path, **options)[0] == "KeyboardInterrupt: "
     with pytest.raises(RunFolderError, match="bfloat16 and would now be exact") as error:
         execute.run(ONE, tmp_path, resume=True)
-    assert "--message-dtype bfloat16" in str(error.value)
+    assert "digrad train` and --message-dtype bfloat16" in str(error.value)
     (tmp_path / "processes.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"processes.json is damaged[\s\S]*hint: delete"):
         execute.run(ONE, tmp_path, resume=True)

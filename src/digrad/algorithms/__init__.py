@@ -9,6 +9,7 @@ from typing import Any
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.central import Centralized
+from digrad.algorithms.compression.broadcast import BroadcastCPP
 from digrad.algorithms.compression.compressed import compressed
 from digrad.algorithms.compression.methods import (
     BCPP,
@@ -21,12 +22,13 @@ from digrad.algorithms.compression.methods import (
     QuantizedPushSum,
 )
 from digrad.algorithms.compression.options import COMPRESSORS, Compression
-from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs, called
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
 from digrad.algorithms.inner_kinds import INNERS, as_inner
 from digrad.algorithms.needs import check
+from digrad.algorithms.overlapping import OverlapSGP
 from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.algorithms.push_pull import (
     AB,
@@ -114,6 +116,10 @@ UNWAITING: dict[str, type[Method[Any]]] = {
     "swarm-sgd": SwarmSGD,
 }
 METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **UNWAITING}
+# Steps that all take without a clock; on one, nodes act by themselves as the papers have it.
+ON_A_CLOCK: dict[str, type[Method[Any]]] = {"osgp": OverlapSGP, "b-cpp": BroadcastCPP}
+for _name, _method in [*METHODS.items(), *ON_A_CLOCK.items()]:
+    _method.registered = _name
 
 __all__ = [
     "AB",
@@ -134,6 +140,7 @@ __all__ = [
     "KGT",
     "METHODS",
     "NIDS",
+    "ON_A_CLOCK",
     "OSGP",
     "RASGP",
     "RCPP",
@@ -151,6 +158,7 @@ __all__ = [
     "AsySPA",
     "AsySonata",
     "Asynchronous",
+    "BroadcastCPP",
     "Centralized",
     "ChocoSGD",
     "Compression",
@@ -170,6 +178,7 @@ __all__ = [
     "MomentumTracking",
     "Needs",
     "OriginalPushPull",
+    "OverlapSGP",
     "Pairwise",
     "PushDiging",
     "PushDigingATC",
@@ -187,6 +196,7 @@ __all__ = [
     "check",
     "compressed",
     "costs",
+    "methods",
     "rounds_for",
 ]
 
@@ -199,21 +209,32 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """
     method = as_method(given)
     if not isinstance(method, Algorithm):
-        what = f"{type(method).__name__} waits for nobody, so it has no steps that all take"
+        what = f"{called(method)} waits for nobody, so it has no steps that all take"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
         raise ParameterError(message(what, hint=hint))
     return method
 
 
-def as_method(given: Any) -> Method[Any]:
+def methods(*, clock: bool) -> dict[str, type[Method[Any]]]:
+    """Return what names stand for, with or without a clock."""
+    return {**METHODS, **ON_A_CLOCK} if clock else METHODS
+
+
+def as_method(given: Any, *, clock: bool = False) -> Method[Any]:
     """Return a method, synchronous or not, as ``as_algorithm`` does.
 
     >>> as_method("r-fast") == RFast()
     True
+    >>> type(as_method("osgp")).__name__, as_method("osgp", clock=True)
+    ('OSGP', OverlapSGP(every=1))
     """
     make, name = given, getattr(given, "__name__", repr(given))
     if isinstance(given, str):
-        make = load_object(given) if is_own(given) else lookup(METHODS, given, "algorithm")
+        make = (
+            load_object(given)
+            if is_own(given)
+            else lookup(methods(clock=clock), given, "algorithm")
+        )
         name = given
     if isinstance(make, type) and issubclass(make, Method):
         try:

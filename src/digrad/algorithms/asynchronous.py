@@ -56,6 +56,10 @@ class Inbox(OwnWeights, Protocol):
         """Σⱼ C[i, j] times what is new of a field in ``sums`` or ``adds``, without i itself."""
         ...
 
+    def news(self, name: str) -> tuple[Tensor, Tensor]:
+        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those j that sent it since."""
+        ...
+
     def largest(self, name: str) -> Tensor:
         """The largest of the newest values of a field with one number; 0 without neighbours."""
         ...
@@ -74,6 +78,8 @@ class Asynchronous(Method[S], Generic[S, P]):
 
     sums: ClassVar[tuple[str, ...]] = ()
     adds: ClassVar[tuple[str, ...]] = ()
+    waits: ClassVar[bool] = False  # for messages that are older than one exchange of its own
+    every: int = 1  # gradients from one exchange to the next; more only if it ``waits``
 
     @abstractmethod
     def parcel(self, s: S) -> P:

@@ -147,6 +147,7 @@ class MessageCounts(NamedTuple):
 class Method(ABC, Generic[S]):
     """What synchronous and asynchronous methods have in common: what is known of a state."""
 
+    registered: ClassVar[str] = ""  # its name on the command line and in files
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
@@ -199,6 +200,11 @@ class Method(ABC, Generic[S]):
         """Name the class and its parameters, alike on all machines."""
         own = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({own})"
+
+
+def called(method: Method[Any]) -> str:
+    """Return what people call a method: its name in lists and files, or else its class."""
+    return vars(type(method)).get("registered") or type(method).__name__
 
 
 class Algorithm(Method[S]):

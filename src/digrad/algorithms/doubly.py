@@ -170,8 +170,19 @@ def _corrected(s: PsiState, psi: Tensor) -> Tensor:
     return psi if s.psi is None else psi + (s.x - s.psi)
 
 
+class _Diffusion(Algorithm[PsiState]):
+    """What keeps the last Ψ, and corrects by it."""
+
+    needs: ClassVar[Needs] = _CORRECTED
+    exact: ClassVar[bool] = True
+    overwrites: ClassVar[tuple[str, ...]] = ("x",)
+
+    def init(self, x: Tensor) -> PsiState:
+        return PsiState(x)
+
+
 @dataclass(frozen=True)
-class ExactDiffusion(Algorithm[PsiState]):
+class ExactDiffusion(_Diffusion):
     """Exact diffusion: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰.
 
     In two-step form Xₖ₊₁ = ½(I + W)(2Xₖ - Xₖ₋₁ - (γₖGₖ - γₖ₋₁Gₖ₋₁)).
@@ -181,13 +192,6 @@ class ExactDiffusion(Algorithm[PsiState]):
         IEEE Transactions on Signal Processing 2019.
     """
 
-    needs: ClassVar[Needs] = _CORRECTED
-    exact: ClassVar[bool] = True
-    overwrites: ClassVar[tuple[str, ...]] = ("x",)
-
-    def init(self, x: Tensor) -> PsiState:
-        return PsiState(x)
-
     def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g
         phi = _corrected(s, psi)
@@ -195,7 +199,7 @@ class ExactDiffusion(Algorithm[PsiState]):
 
 
 @dataclass(frozen=True)
-class D2(Algorithm[PsiState]):
+class D2(_Diffusion):
     """D²: Ψ⁺ = X - γG, X⁺ = W(Ψ⁺ + X - Ψ), Ψ⁰ = X⁰; all eigenvalues of W above -1/3.
 
     Exact diffusion with W in place of ½(I + W), hence faster where W allows it.
@@ -206,11 +210,6 @@ class D2(Algorithm[PsiState]):
     """
 
     needs: ClassVar[Needs] = _CORRECTED | Needs.ABOVE_MINUS_THIRD
-    exact: ClassVar[bool] = True
-    overwrites: ClassVar[tuple[str, ...]] = ("x",)
-
-    def init(self, x: Tensor) -> PsiState:
-        return PsiState(x)
 
     def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g
@@ -218,7 +217,7 @@ class D2(Algorithm[PsiState]):
 
 
 @dataclass(frozen=True)
-class NIDS(Algorithm[PsiState]):
+class NIDS(_Diffusion):
     """NIDS: Ψ⁺ = X - γG, X⁺ = ½(I + W)(Ψ⁺ + X - Ψ), but X¹ = Ψ¹ without mixing.
 
     Its parameter c is 1/(2γ), so that I - γc(I - W) = ½(I + W); from a common start it
@@ -229,13 +228,6 @@ class NIDS(Algorithm[PsiState]):
         Step-Sizes and Separated Convergence Rates, IEEE Transactions on Signal Processing
         2019.
     """
-
-    needs: ClassVar[Needs] = _CORRECTED
-    exact: ClassVar[bool] = True
-    overwrites: ClassVar[tuple[str, ...]] = ("x",)
-
-    def init(self, x: Tensor) -> PsiState:
-        return PsiState(x)
 
     def step(self, s: PsiState, g: Tensor, net: Mixer, lr: Scale) -> PsiState:
         psi = s.x - lr * g

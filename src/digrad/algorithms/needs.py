@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.algorithms.contract import Method, Needs
+from digrad.algorithms.contract import Method, Needs, called
 from digrad.base.errors import NetworkError, message
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
@@ -28,9 +28,9 @@ def check(algorithm: Method[Any], network: AnyNetwork) -> None:
     >>> check(SGP(), Network([[1, 0], [0.5, 0.5]], [[1, 0.5], [0, 0.5]]))
     Traceback (most recent call last):
         ...
-    digrad.base.errors.NetworkError: SGP needs a strongly connected push graph: node 1 cannot be \
+    digrad.base.errors.NetworkError: sgp needs a strongly connected push graph: node 1 cannot be \
 reached from node 0
-      hint: use push-pull, which needs only a common root; --largest-component keeps the \
+      hint: use push-pull, which needs only a common root; largest_component=True keeps the \
 largest strongly connected part of a graph
 
     Raises:
@@ -48,7 +48,7 @@ def _name(algorithm: Method[Any]) -> str:
     """Return what a method is called; of one without a name in the registry, what is in it."""
     inside = getattr(algorithm, "method", None)
     unnamed = type(algorithm).__name__ in ("With", "CompressedMethod", "CompressedRounds")
-    return _name(inside) if unnamed and inside is not None else type(algorithm).__name__
+    return _name(inside) if unnamed and inside is not None else called(algorithm)
 
 
 def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Method, Needs, S, Scale
+from digrad.algorithms.contract import Method, Needs, S, Scale, called
 from digrad.base.checks import whole
 from digrad.base.errors import ParameterError, message
 
@@ -28,7 +28,7 @@ class Pairwise(Method[S]):
 
     def local(self, s: S, g: Tensor, lr: Scale) -> S:
         """A gradient after which nobody is met; only where ``every`` is more than 1."""
-        what = f"{type(self).__name__} meets after {self.every} gradients, and has no local step"
+        what = f"{called(self)} meets after {self.every} gradients, and has no local step"
         hint = "write local(s, g, lr): what a node does with the gradients in between"
         raise ParameterError(message(what, hint=hint))
 

@@ -138,6 +138,7 @@ class OSGP(_Untracked):
 
     What a node sends is on its way while it computes its gradient. Assran, Loizou, Ballas,
     Rabbat, ICML 2019, algorithm 2 with τ = 1; X is what a node holds and what flies towards it.
+    With τ gradients between two sendings it runs on a clock: ``OverlapSGP``.
     """
 
     def step(self, s: PushSumState, g: Tensor, net: Mixer, lr: Scale) -> PushSumState:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous, Inbox, OwnWeights
-from digrad.algorithms.contract import Needs, Scale, changed
+from digrad.algorithms.contract import Needs, Scale
 
 
 class RFastState(NamedTuple):
@@ -56,7 +56,7 @@ class RFast(Asynchronous[RFastState, RFastParcel]):
     ) -> tuple[RFastState, RFastParcel]:
         whole = torch.sub(g, s.g).add_(s.z).add_(inbox.pushed("rho"))
         z, rho = inbox.kept * whole, s.rho + whole
-        v = changed(s.x, [(-lr, z)])
+        v = torch.addcmul(s.x, z, lr, value=-1) if isinstance(lr, Tensor) else s.x - lr * z
         return RFastState(v, z, g, rho), RFastParcel(v, rho)
 
     def take(self, s: RFastState, inbox: Inbox) -> RFastState:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.around import Around
-from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home
+from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home, called
 from digrad.algorithms.counting import DIM, STEPS, Alone, Call
 from digrad.algorithms.estimators import SAID, Estimated, With
 from digrad.algorithms.states import joined
@@ -58,7 +58,7 @@ class InTransit(Around):
         often = Counter(call.of for call in pushes(self.method))
         for name, count in often.items():
             if not name or count > 1:
-                what = f"{type(self.method).__name__} pushes {name or 'a variable'} more than once "
+                what = f"{called(self.method)} pushes {name or 'a variable'} more than once "
                 what += "a step, so it cannot be told what is in transit of which"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
                 raise ParameterError(message(what, hint=hint))

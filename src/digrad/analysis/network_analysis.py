@@ -164,13 +164,16 @@ class Analysis:
         if not 1 < self.n <= SUGGEST_N:
             return {}
         pull, push = self.network.pull_graph, self.network.push_graph
-        found = {}
+        found, known = {}, dict[str, Analysis]()
         for name, scheme in WEIGHTS.items():
             try:
                 other = Network(*scheme(pull, push), self.network.names)
             except NetworkError:
                 continue
-            found[name] = analyze(other, self.setting, tree_rule=self.tree_rule)
+            digest = other.digest()  # on some links many schemes give the same weights
+            if digest not in known:
+                known[digest] = analyze(other, self.setting, tree_rule=self.tree_rule)
+            found[name] = known[digest]
         return dict(sorted(found.items(), key=lambda item: item[1].outlook))
 
     @property

@@ -66,6 +66,7 @@ class Outcomes(NamedTuple):
     key: Key
     seeds: tuple[int, ...]
     losses: Floats  # (seeds,): infinite where a trial diverged or never came to the target
+    tried: tuple[float, ...] = ()  # the grid from which the run's step sizes were chosen, if any
 
     @property
     def failed(self) -> int:
@@ -82,7 +83,10 @@ def outcomes(results: Results, by: Criterion) -> tuple[Criterion, dict[Key, Outc
     curves = results.curves(by.metric)
     if by.target is None:
         by = by._replace(step=_step(curves, by))
-    made = {key: Outcomes(key, curve.seeds, _losses(curve, by)) for key, curve in curves.items()}
+    made = {}
+    for key, curve in curves.items():
+        tried = tuple(results.tried.get(key.run, ()))
+        made[key] = Outcomes(key, curve.seeds, _losses(curve, by), tried)
     return by, made
 
 

@@ -86,8 +86,11 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
         run, network, algorithm = (names[f][getattr(trial.key, f)] for f in NAMED)
         return trial._replace(key=Key(run, network, algorithm, trial.key.step_size))
 
-    planned = {names["run"].get(run, run): steps for run, steps in results.planned.items()}
-    return replace(results, trials=tuple(map(renamed, results.trials)), planned=planned)
+    called = names["run"]
+    planned = {called.get(run, run): steps for run, steps in results.planned.items()}
+    tried = {called.get(run, run): sizes for run, sizes in results.tried.items()}
+    trials = tuple(map(renamed, results.trials))
+    return replace(results, trials=trials, planned=planned, tried=tried)
 
 
 def _rename(names: dict[str, dict[str, str]], text: str) -> None:

@@ -3,25 +3,32 @@
 All step sizes of a grid run for a short while; the better half of them runs twice as long, and so
 on up to the whole length (Jamieson & Talwalkar, 2016). Every method gets the same rounds on every
 network, so the same budget. The seeds that choose are not those of the final comparison, which is
-an ordinary run of the experiment with each method's chosen steps.
+an ordinary run of the experiment in which each method has, on each network, the step chosen there.
+
+A round is measured now and then only: measuring costs about the same for few trials as for many,
+and would cost more than the steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from digrad.answers.best import Best, best_of, grouped
 from digrad.answers.criterion import Criterion, Outcomes, outcomes
 from digrad.base.errors import ParameterError, message
+from digrad.runs.execute import run, run_in_memory
 from digrad.runs.experiment import AlgorithmSpec, Experiment
-from digrad.runs.folder import RunFolder
+from digrad.runs.folder import JobFile, RunFolder
+from digrad.runs.planning import Given, Plan, plan, resolved
 from digrad.runs.results import Results
 
 ROUNDS = 4  # each twice as long as the one before
 LEAST_STEPS = 8  # of the first round
+RECORDS = 4  # of a round, beside that of the start
 
 
 class Grid(NamedTuple):
@@ -71,7 +78,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was chosen, and what was tried to choose it."""
+    """What was chosen, and what was tried to choose it; ``print`` says both."""
 
     best: tuple[Best, ...]  # of each method on each network, as the last round saw it
     tried: Mapping[tuple[str, str], tuple[Tried, ...]]  # by network and algorithm
@@ -84,59 +91,125 @@ class Tuning:
         """Trial-steps that the choice took."""
         return sum(t.steps * len(t.sizes) for rounds in self.tried.values() for t in rounds)
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about steps at the edge of the grid."""
+        return tuple(f"{b.algorithm} on {b.network}: {b.advice}" for b in self.best if b.edge)
+
+    def __str__(self) -> str:
+        """Say what was tried and what was chosen."""
+        rounds = next(iter(self.tried.values()))
+        parts = ", ".join(f"{len(t.sizes)} for {t.steps:,} steps" for t in rounds)
+        share = f"{100 * self.spent / self.sweep:.0f} % of the steps of a whole sweep"
+        lines = [
+            f"tried with seed {self.seed}, for each method on each network: {parts}; {share}",
+            *(
+                f"  {b.algorithm} on {b.network}: {b.lr:g} of {len(b.tried)} step sizes"
+                for b in self.best
+            ),
+        ]
+        return "\n".join(lines)
+
+
+Watch = Callable[[Experiment], AbstractContextManager[Any]]  # gives what is told how far a run is
+
+
+class Place(Protocol):
+    """Where the rounds and the final run are carried out."""
+
+    def carry_out(self, experiment: Experiment, given: Given, part: str) -> Results:
+        """Run one of them; the final one's part has no name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The final run in a folder, those of the rounds in ``FOLDER.tuning`` beside it."""
+
+    path: Path
+    resume: bool
+    options: Mapping[str, Any]
+    watch: Watch
+
+    def carry_out(self, experiment: Experiment, given: Given, part: str) -> Results:
+        """Run, or go on with what is there."""
+        folder = Path(f"{self.path}.tuning") / part if part else self.path
+        going = self.resume and RunFolder(folder).holds_run
+        with self.watch(experiment) as tell:
+            run(experiment, folder, resume=going, given=given, progress=tell, **self.options)
+        return Results.read(folder)
+
+
+class Memory:
+    """Nothing is written; the final run is kept."""
+
+    def __init__(self, options: Mapping[str, Any], watch: Watch) -> None:
+        self._options, self._watch = options, watch
+        self.final: tuple[Plan, list[JobFile]] | None = None
+
+    def carry_out(self, experiment: Experiment, given: Given, part: str) -> Results:
+        """Run, and forget all but the last."""
+        with self._watch(experiment) as tell:
+            work, jobs = run_in_memory(experiment, given=given, progress=tell, **self._options)
+        self.final = work, jobs
+        return Results.of(work.experiment, jobs)
+
 
 def tune(
     experiment: Experiment,
-    out: str | Path,
+    place: Place,
     *,
     metric: str = "",
     grid: Grid | None = None,
-    resume: bool = False,
-    **options: Any,
+    device: str = "cpu",
+    given: Given | None = None,
 ) -> Tuning:
     """Choose every method's step on every network, then run the experiment with what was chosen.
 
     Args:
         experiment: whose step sizes are chosen; its own are not looked at.
-        out: the folder of the final run; those of the rounds are in ``OUT.tuning`` beside it.
+        place: where runs are carried out.
         metric: that is to be best at the end; the first that was recorded by default.
         grid: the step sizes to choose from.
-        resume: go on with what is in the folders.
-        options: ``device``, ``workers``, ``progress``, ``checkpoint_seconds`` of a run.
+        device: where the nodes live.
+        given: objects that stand for names of the experiment.
     """
     sizes = (grid or Grid()).checked().sizes
-    folder, seed = Path(out), max(experiment.seeds) + 1
-    if not resume:
-        RunFolder(folder).check(experiment, resume=False)  # now, not after all rounds
-    rounds = Path(f"{folder}.tuning")
+    seed = max(experiment.seeds) + 1
+    work = plan(resolved(experiment), device, given=given)  # refuses all that cannot be run
+    given = replace(given or Given(), problem=work.problem, networks=work.networks)
     found: list[Best] = []
     tried: dict[tuple[str, str], tuple[Tried, ...]] = {}
     by = Criterion(metric)
     for network in experiment.networks:
-        one = replace(experiment, networks=(network,), seeds=(seed,), grown_from=())
-        search = _Search(one, rounds / network.label, resume, options)
-        by, best, told = search.all_rounds(sizes, by)
+        one = replace(experiment, networks=(network,), seeds=(seed,), grown_from=(), tried=sizes)
+        by, best, told = _Search(one, network.label, place, given).all_rounds(by)
         found += best
         tried |= {(network.label, name): tuple(parts) for name, parts in told.items()}
-    final = chosen(experiment, found)
-    _run(final, folder, resume, options)
+    place.carry_out(chosen(experiment, found, sizes), given, "")
     pairs = len(experiment.networks) * len(experiment.algorithms)
     sweep = pairs * len(sizes) * len(experiment.seeds) * experiment.steps
     return Tuning(tuple(found), tried, by, seed, sweep)
 
 
-def chosen(experiment: Experiment, best: Sequence[Best]) -> Experiment:
-    """Return the experiment in which each method has the steps that were chosen for it."""
+def chosen(experiment: Experiment, best: Sequence[Best], tried: Sequence[float]) -> Experiment:
+    """Return the experiment in which each method has on each network the step chosen there.
 
-    def sized(spec: AlgorithmSpec) -> AlgorithmSpec:
-        own = {b.lr for b in best if b.algorithm == spec.label and b.lr == b.lr}
-        if not own:
+    Where it diverged with every one it has the smallest, so that the run shows it.
+    """
+
+    def with_own(spec: AlgorithmSpec) -> AlgorithmSpec:
+        own = {b.network: b.lr for b in best if b.algorithm == spec.label}
+        if all(lr != lr for lr in own.values()):
             what = f"{spec.label} diverged with every step size of the grid"
-            raise ParameterError(message(what, hint="begin the grid at a smaller one: --grid"))
-        return replace(spec, step_sizes=tuple(sorted(own, reverse=True)))
+            raise ParameterError(message(what, hint="begin the grid at a smaller one"))
+        sized: dict[str, tuple[float, ...]] = {
+            network: (min(tried) if lr != lr else lr,) for network, lr in own.items()
+        }
+        return replace(spec, step_sizes=(), step_sizes_on=sized)
 
-    every = tuple(map(sized, experiment.algorithms))
-    return replace(experiment, algorithms=every, step_sizes=())
+    every = tuple(map(with_own, experiment.algorithms))
+    return replace(experiment, algorithms=every, step_sizes=(), tried=tuple(tried))
 
 
 @dataclass(frozen=True)
@@ -144,37 +217,42 @@ class _Search:
     """The rounds on one network."""
 
     experiment: Experiment
-    folder: Path
-    resume: bool
-    options: Mapping[str, Any]
+    network: str
+    place: Place
+    given: Given
 
-    def all_rounds(
-        self, sizes: Sequence[float], by: Criterion
-    ) -> tuple[Criterion, list[Best], dict[str, list[Tried]]]:
+    def all_rounds(self, by: Criterion) -> tuple[Criterion, list[Best], dict[str, list[Tried]]]:
         """Halve until one is left to choose from those that ran the whole length."""
-        left = {spec.label: tuple(sizes) for spec in self.experiment.algorithms}
+        left = {spec.label: self.experiment.tried for spec in self.experiment.algorithms}
         told: dict[str, list[Tried]] = {name: [] for name in left}
         best: list[Best] = []
         for k, steps in enumerate(lengths(self.experiment.steps)):
-            results = self._round(k, steps, left)
+            results = self._round(k, steps, left, by.metric)
             by = Criterion(by.metric or results.metrics[0])
             at, found = outcomes(results, by)
             groups = {key[2]: same for key, same in grouped(found).items()}
             for name, same in groups.items():
                 told[name].append(Tried(steps, left[name]))
                 left[name] = survivors(same)
-            best = [best_of(same, at)._replace(tried=tuple(sizes)) for same in groups.values()]
-        return by, [_edged(one, sizes) for one in best], told
+            best = [best_of(same, at) for same in groups.values()]
+        return by, best, told
 
-    def _round(self, k: int, steps: int, left: Mapping[str, tuple[float, ...]]) -> Results:
-        algorithms = tuple(
-            replace(spec, step_sizes=left[spec.label]) for spec in self.experiment.algorithms
-        )
-        name = f"{self.experiment.name}-round-{k + 1}"
+    def _round(
+        self, k: int, steps: int, left: Mapping[str, tuple[float, ...]], metric: str
+    ) -> Results:
         this = replace(
-            self.experiment, steps=steps, algorithms=algorithms, step_sizes=(), name=name
+            self.experiment,
+            steps=steps,
+            algorithms=tuple(
+                replace(spec, step_sizes=left[spec.label], step_sizes_on={})
+                for spec in self.experiment.algorithms
+            ),
+            step_sizes=(),
+            name=f"{self.experiment.name}-round-{k + 1}",
+            metrics=(metric,) if metric else self.experiment.metrics,
+            metrics_every=-(-steps // RECORDS),
         )
-        return Results.read(_run(this, self.folder / f"round-{k + 1}", self.resume, self.options))
+        return self.place.carry_out(this, self.given, f"{self.network}/round-{k + 1}")
 
 
 def lengths(steps: int) -> list[int]:
@@ -201,16 +279,3 @@ def survivors(same: Sequence[Outcomes]) -> tuple[float, ...]:
     first = [ranked[0], *([max(below)] if below else [])]
     kept = dict.fromkeys([*first, *ranked])  # in this order, each once
     return tuple(sorted(list(kept)[: max(2, len(ranked) // 2)], reverse=True))
-
-
-def _edged(best: Best, sizes: Sequence[float]) -> Best:
-    """Say whether a best step is at the edge of the whole grid, not of the last round."""
-    edge = {max(sizes): "largest", min(sizes): "smallest"}.get(best.lr, "")
-    return best._replace(edge=edge)
-
-
-def _run(experiment: Experiment, folder: Path, resume: bool, options: Mapping[str, Any]) -> Path:
-    from digrad.runs.execute import run
-
-    going = resume and RunFolder(folder).holds_run
-    return run(experiment, folder, resume=going, **options)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from digrad.answers.judging import Gap, Standing
 
 MOST_GROUPS = 3  # up to which each is named
+MOST_PAIRS = 3  # of which it is said how many more seeds would tell
 
 
 def headline(by: Criterion, groups: Mapping[str, Sequence["Standing"]]) -> str:
@@ -62,7 +63,7 @@ def sentence(by: Criterion, rows: Sequence["Standing"]) -> str:
     names = [leader.name, *(row.name for row in level)]
     beaten = [row.name for row in others if row not in level]
     rest = f" {leader.name} is better than {_list(beaten)}." if beaten else ""
-    note = f"{leader.best.seeds} seeds{_more(level)}"
+    note = f"{leader.best.seeds} seeds{_more(leader, level)}"
     what = f"{_list(names)} cannot be told apart by their {by.words}"
     return f"{what}{_within(level)} ({note}).{rest}"
 
@@ -110,14 +111,23 @@ def _within(level: Sequence["Standing"]) -> str:
     return f": they differ by at most {_percent(share)} %" if share < 1 else ""
 
 
-def _more(level: Sequence["Standing"]) -> str:
-    wanted = [row.behind.more_seeds for row in level if row.behind is not None]
-    known = [seeds for seeds in wanted if seeds is not None]
-    if len(known) < len(wanted):
-        return f"; not even {MOST_SEEDS:,} seeds would be likely to tell"
-    return f"; about {max(known)} more {'seed' if max(known) == 1 else 'seeds'} would tell" * bool(
-        known
-    )
+def _more(leader: "Standing", level: Sequence["Standing"]) -> str:
+    """Say how many more seeds would tell each of them from the leader."""
+    gaps = [(row.name, row.behind.more_seeds) for row in level if row.behind is not None]
+    known = sorted((seeds, name) for name, seeds in gaps if seeds is not None)[:MOST_PAIRS]
+    parts = [
+        f"about {seeds} more{_seeds(seeds) * (not k)} would tell {name} from {leader.name}"
+        for k, (seeds, name) in enumerate(known)
+    ]
+    never = [name for name, seeds in gaps if seeds is None]
+    if never:
+        most = f"not even {MOST_SEEDS:,} seeds would be likely to tell"
+        parts.append(f"{most} {_list(never)} from {leader.name}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _seeds(count: int) -> str:
+    return " seed" if count == 1 else " seeds"
 
 
 def _list(names: Sequence[str]) -> str:

@@ -24,7 +24,8 @@ def whole(value: Any, name: str, *, least: int = 0, most: int = LARGEST, hint: s
     """
     number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
     if number is None or not least <= number <= most:
-        range_ = f"from {least} on" if most == LARGEST else f"in {least} .. {most}"
+        low = most == LARGEST and (number is None or number < least)
+        range_ = f"from {least} on" if low else f"in {least} .. {most}"
         what = f"{name} must be a whole number {range_}, got {shown(value)}"
         raise ParameterError(message(what, hint=hint or f"for example {name} = {least}"))
     return number

@@ -4,11 +4,21 @@ Every text says what is wrong, where and with which number; a line that starts w
 ``hint:`` says what to do about it. The command line prints the text and exits with 2.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+# Hints are written in the words of the command line; elsewhere they are told in Python's.
+_SPOKEN = ContextVar("spoken", default="python")
+_FLAGS = ("resume", "largest-component", "undirected", "local")
+_VALUES = r"\d[\w.]*|cpu|b?float\d+|doubly-stochastic|lazy|metropolis|spanning-tree|uniform"
+# Whole commands stay as they are; of the rest, an option with the value that may follow it.
+_OPTION = re.compile(rf"`[^`]*`|(?:digrad|torchrun) [^,;]*|--([a-z-]+[a-z])(?: ({_VALUES})\b)?")
 
 LONGEST = 80  # letters of a value that an error shows
 # What can command a terminal or hide in a line: controls but for tab and newline, marks that
@@ -64,17 +74,47 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
-def message(what: str, *details: str, hint: str = "") -> str:
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Tell hints as the command line writes them."""
+    token = _SPOKEN.set("command line")
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(token)
+
+
+def message(what: str, *details: str, hint: str = "", python: str = "") -> str:
     """Lay out an error text: what is wrong, indented details, then the fix.
 
-    >>> print(message("n must be at least 2, got n = 1", hint="pass -n 2"))
+    Args:
+        what: is wrong.
+        details: a line each.
+        hint: the fix, in the words of the command line.
+        python: the same for who calls from Python; by default options become arguments.
+
+    >>> print(message("n must be at least 2, got n = 1", hint="pass n = 2, or --weights lazy"))
     n must be at least 2, got n = 1
-      hint: pass -n 2
+      hint: pass n = 2, or weights="lazy"
     """
+    if _SPOKEN.get() == "python":
+        hint = python or _OPTION.sub(_argument, hint)
     lines = [what, *(f"  {line}" for line in details)]
     if hint:
         lines.append(f"  hint: {hint}")
     return "\n".join(lines)
+
+
+def _argument(option: re.Match[str]) -> str:
+    """Write an option as Python does: ``--weights lazy`` as ``weights="lazy"``."""
+    if not option[1]:
+        return option[0]
+    name, value = option[1].replace("-", "_"), option[2]
+    if option[1] in _FLAGS:
+        return f"{name}=True{f' {value}' if value else ''}"
+    if value is None:
+        return f"{name}="
+    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'
 
 
 def lookup(table: Mapping[str, T], name: str, what: str) -> T:

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,6 +70,8 @@ def json_of(raw: bytes | str) -> Any:
 
 def toml_of(raw: bytes | str) -> dict[str, Any]:
     """Return what a TOML text holds, or say why it is none."""
+    import tomllib
+
     text = raw if isinstance(raw, str) else text_of(raw)
     found: dict[str, Any] = _table_of(tomllib.loads, text, "TOML")
     return found
@@ -82,8 +83,10 @@ def _table_of(parse: Any, text: str, kind: str) -> Any:
         check_depth(found)
     except FileFormatError:
         raise
-    except ValueError as error:  # also integers of more than 4300 digits
-        raise FileFormatError(f"not a {kind} file: {error}") from error
+    except ValueError as error:
+        # Of an integer with thousands of digits Python says how to take it all the same.
+        why = "a number in it has too many digits" if "digits; use sys." in str(error) else error
+        raise FileFormatError(f"not a {kind} file: {why}") from error
     except RecursionError as error:
         raise FileFormatError(_too_deep()) from error
     return found

@@ -104,7 +104,7 @@ def design(
         push_file=push_file,
         params=pairs(param or []),
         seed=seed if not is_file(what) and takes_seed(TOPOLOGIES.get(what, star)) else None,
-        push_graph=push_graph,  # type: ignore[arg-type]  # looked up by name, with a suggestion
+        push_graph=push_graph,  # looked up by name, with a suggestion
         largest_component=largest_component,
         undirected=undirected,
         attributes=attributes(latency_attr, bandwidth_attr, cost_attr),

@@ -299,7 +299,6 @@ def _race(
     from digrad.analysis.comparison import each_network
     from digrad.base.checks import real
     from digrad.base.text import number
-    from digrad.networks import Network
     from digrad.runs.race import METHODS, Course, race, read_clock
     from digrad.runs.timing import Sizes
 
@@ -309,15 +308,14 @@ def _race(
     chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
     sizes = Sizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
     with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
-        staying = {label: net for label, net in nets.items() if isinstance(net, Network)}
-        found, refused = race(staying, chosen, times, sizes, course)
-    changing = "it changes from step to step, and a clock takes networks that stay as they are"
-    refused = missing | dict.fromkeys(nets.keys() - staying.keys(), changing) | refused
+        found, refused = race(nets, chosen, times, sizes, course)
+    refused = missing | refused
     if json:
         print_json({"race": [one._asdict() for one in found], "refused": refused})
         return
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
-    for head in ("network", "method", "best step", "gradients", "time", "waits longest for"):
+    unit = "seconds" if times.capacities else f"time (a gradient takes {number(times.compute)})"
+    for head in ("network", "method", "best step", "gradients", unit, "waits longest for"):
         out.add_column(head, justify="left" if head[0] in "nmw" else "right")
     for one in found:
         cells = ("-" if x is None else number(x, 4) for x in (one.step, one.gradients, one.time))
@@ -350,28 +348,42 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS, UNWAITING, costs
+    from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, costs
+    from digrad.algorithms.asynchronous import lossless
+    from digrad.runs.timing import kept_vectors
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
         rows.add_column(column)
-    for name, make in ALGORITHMS.items():
-        algorithm, counted = make(), costs(make())
-        needs = ", ".join(str(flag.name).lower().replace("_", " ") for flag in algorithm.needs)
+    alone = {**UNWAITING, **{f"{name}, on a clock": kind for name, kind in ON_A_CLOCK.items()}}
+    for name, make in (*ALGORITHMS.items(), *alone.items()):
+        method: Any = make()
+        needs = [str(flag.name).lower().replace("_", " ") for flag in make.needs]
+        if name in ALGORITHMS:
+            memory, sends = costs(method).memory, _traffic(costs(method).traffic)
+        else:
+            memory, sends = kept_vectors(method), _sent_alone(method)
+            needs += ["no loss"] if lossless(method) else []
         rows.add_row(
             Text(name, style="bold"),
-            needs,
-            "yes" if algorithm.exact else "no",
-            f"{counted.memory} vector{'s' if counted.memory > 1 else ''}",
-            _traffic(counted.traffic),
+            ", ".join(needs),
+            "yes" if make.exact else "no",
+            f"{memory} vector{'s' if memory > 1 else ''}",
+            sends,
             Text((make.__doc__ or "").splitlines()[0]),
         )
-    for name, kind in UNWAITING.items():
-        flags = ", ".join(str(f.name).lower().replace("_", " ") for f in kind.needs)
-        words = Text((kind.__doc__ or "").splitlines()[0])
-        exact = "yes" if kind.exact else "no"
-        rows.add_row(Text(name, style="bold"), flags, exact, "", "waits for nobody", words)
     show(rows, width=220)
+
+
+def _sent_alone(method: Any) -> str:
+    """Say what a node that acts by itself sends over each link after a gradient."""
+    from digrad.algorithms import MessageCounts, Pairwise
+    from digrad.runs.timing import parcel_sizes
+
+    if isinstance(method, Pairwise):
+        return "1 each way when two meet"
+    (pulled, pull_scalars), (pushed, push_scalars) = parcel_sizes(method)
+    return _traffic(MessageCounts(pulled, pushed, push_scalars, pull_scalars))
 
 
 def _traffic(traffic: Any) -> str:

@@ -42,7 +42,21 @@ def show(what: Any, width: int = 110) -> None:
     elif isinstance(what, Text):
         print(printable(what.plain))
     else:  # a pipe has no width of its own, and no use for blanks at the end of a line
-        print(plain(what, width))
+        print(plain(what, max(width, _widest(what))))
+
+
+def _widest(what: Any) -> int:
+    """Return the width at which no table in it has to cut or fold a cell."""
+    from rich.console import Console, Group
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    if isinstance(what, Group):
+        return max(map(_widest, what.renderables), default=0)
+    if not isinstance(what, Table):
+        return 0
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, what).maximum
 
 
 def warn(text: str) -> None:

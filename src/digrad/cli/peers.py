@@ -1,6 +1,5 @@
 """Commands for nodes that are joined by their links alone: keys, peers, the hub."""
 
-import logging
 import re
 import signal
 import sys
@@ -104,8 +103,13 @@ def peers(
 
     Example: digrad peers run.toml --node milan
     """
+    import logging
+
     checking, file = _words(what)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    if checking and local:
+        both = "`check` tries the links of one node, and --local starts all of them here"
+        raise ParameterError(message(both, hint="drop one of the two; check wants --node NAME"))
     if checking:
         if local:
             check_all(file, local, out, seconds)

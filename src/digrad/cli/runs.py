@@ -143,7 +143,9 @@ def plot(
     ] = None,
     metric: Metric = "",
     best: Best = "",
-    x: Annotated[str, typer.Option(help="step, time, rounds, messages or bytes.")] = "step",
+    x: Annotated[
+        str, typer.Option(help="step, time, rounds, seconds, messages or bytes.")
+    ] = "step",
     where: Where = None,
     only: Only = None,
     label: Label = None,
@@ -252,13 +254,14 @@ def summary(
     from digrad.show.verdicts import closing
 
     metric = metric or default_metric(results)
+    verdict = judge(results, metric)  # before the table, as there may be no such metric
     rows = final_values(results)
     _print(rows, form)
     if target is not None:
         show(f"\nsteps until {metric} reaches {target:g}:")
         rows = steps_to(results, metric, target)
         _print(rows, form)
-    for line in closing(judge(results, metric)) if form == "text" else ():
+    for line in closing(verdict) if form == "text" else ():
         show(f"\n{line}")
     if csv is not None:
         show(f"table: {to_csv(rows, csv)}")
@@ -289,17 +292,13 @@ def _print(rows: Any, form: str) -> None:
 
 
 def _say_samples(folders: list[Path], results: Any) -> None:
-    """Say on which test samples the nodes' own models were judged."""
-    if not {"worst_accuracy", "mean_accuracy"} & {*results.metrics}:
-        return
+    """Say on which test samples accuracies are."""
+    from digrad.show.samples import judged_on
+
     for folder in folders:
         experiment = _experiment(folder)
-        count = experiment.problem.params.get("node_samples") if experiment else None
-        if count:
-            show(
-                f"worst and mean accuracy in {folder}: of each node's own model, on at most "
-                f"{count:,} test samples, evenly spread (node_samples)"
-            )
+        for line in judged_on(experiment, results.metrics, str(folder)) if experiment else ():
+            show(line)
 
 
 def _experiment(folder: Path) -> Any:

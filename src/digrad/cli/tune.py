@@ -1,11 +1,11 @@
 """The command that finds each method's best step size."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from digrad.cli.output import busy, show, warn
+from digrad.cli.output import show, warn
 from digrad.cli.runs import (
     Checkpoint,
     Device,
@@ -47,31 +47,25 @@ def tune(
 
     Example: digrad tune experiment.toml --grid 0.001:1:16
     """
-    from digrad.answers.tuning import Grid
+    from digrad.answers.tuning import Folders, Grid
     from digrad.answers.tuning import tune as go
     from digrad.runs.experiment import load_experiment
+    from digrad.runs.folder import RunFolder
+    from digrad.show.progress import progress_bar
 
     sizes = Grid.parse(grid)
     experiment = load_experiment(file, ["step_sizes=[1.0]", *(edits or ())])  # none is needed
     ask(experiment, file, trust)
     folder = out or Path("runs") / f"{experiment.name}-tuned"
-    options: dict[str, Any] = {"device": device, "workers": workers}
+    if not resume:
+        RunFolder(folder).check(experiment, resume=False)  # now, not after all rounds
+    options = {"device": device, "workers": workers, "checkpoint_seconds": checkpoint}
     again = f"digrad tune {file} --out {folder} --grid {grid} --resume"
-    with interruptible(again), busy(f"tuning {experiment.name}", long=True):
-        options |= {"checkpoint_seconds": checkpoint, "resume": resume}
-        tuning = go(experiment, folder, metric=metric, grid=sizes, **options)
-    _say(tuning, len(sizes.sizes))
+    with interruptible(again):
+        place = Folders(folder, resume, options, progress_bar)
+        tuning = go(experiment, place, metric=metric, grid=sizes, device=device)
+    show(str(tuning))
+    for advice in tuning.advice:
+        warn(f"  {advice} with --grid")
     show(f"run: {folder}; rounds: {folder}.tuning\n")
     summary_of_best(read([folder]), tuning.by.metric, "text", None)
-
-
-def _say(tuning: Any, points: int) -> None:
-    """Say what was tried and what was chosen."""
-    rounds = next(iter(tuning.tried.values()))
-    parts = ", ".join(f"{len(t.sizes)} for {t.steps:,} steps" for t in rounds)
-    share = f"{100 * tuning.spent / tuning.sweep:.0f} % of the steps of a whole sweep"
-    show(f"tried with seed {tuning.seed}, for each method on each network: {parts}; {share}")
-    for best in tuning.best:
-        show(f"  {best.algorithm} on {best.network}: {best.lr:g} of {points} step sizes")
-        if best.edge:
-            warn(f"  {best.algorithm} on {best.network}: {best.advice} with --grid")

@@ -66,8 +66,8 @@ class Calendar:
         """Return when so many rounds are done: 0 before the first wake."""
         return float(self._position(rounds).time.max(initial=0.0)) if rounds else 0.0
 
-    def gradients(self, rounds: int) -> Integers:
-        """Return how many gradients each node has computed by then."""
+    def exchanges(self, rounds: int) -> Integers:
+        """Return how often each node has sent by then: after each of its gradients."""
         return self._position(rounds).done
 
     def digest(self, rounds: int) -> str:

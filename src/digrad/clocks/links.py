@@ -41,6 +41,10 @@ class Links:
         sizes = np.bincount(place.ravel(), each, minlength=len(edges)) + scalars
         return cls(net.n, edges, clock.steady(edges, np.asarray(sizes, np.float64), net.capacities))
 
+    def over(self, steps: range) -> Floats:
+        """Return the steady part of the delays in some steps, (steps, links): always the same."""
+        return np.broadcast_to(self.delays, (len(steps), len(self.delays)))
+
     @cached_property
     def first_out(self) -> Integers:
         """The links of sender j are number ``first_out[j] .. first_out[j + 1] - 1``, (n + 1,)."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from digrad.clocks.changing import ChangingLinks
 from digrad.clocks.clock import Clock
 from digrad.clocks.draws import LOSS, Floats, Integers, uniform
 from digrad.clocks.links import Links
@@ -27,7 +28,7 @@ STRETCH = 64  # steps whose times are drawn at once
 class Trip(NamedTuple):
     """What leaves a node at one moment of a step."""
 
-    links: Links
+    links: Links | ChangingLinks
     after_gradient: bool
     after: tuple[int, ...]  # earlier trips that it waits for
     to_all: bool = False  # by way of a server: there and back
@@ -112,14 +113,14 @@ class Waiting:
         delays = [self._delays(e, trip.links, start, stop) for e, trip in enumerate(self.trips)]
         return computing, delays
 
-    def _delays(self, e: int, links: Links, start: int, stop: int) -> Floats:
+    def _delays(self, e: int, links: Links | ChangingLinks, start: int, stop: int) -> Floats:
         number = np.arange(start, stop) * self._rows + e  # of messages on a link
         shape = stop - start, len(links.edges)
         flat = np.repeat(number, shape[1])
         sender, receiver = (np.tile(side, shape[0]) for side in links.edges.T)
         again = self.clock.timeout * self._losses(sender, receiver, flat)
         jitter = self.clock.jitters(sender, receiver, flat)
-        return (np.tile(links.delays, shape[0]) + jitter + again).reshape(shape)
+        return np.asarray(links.over(range(start, stop)) + (jitter + again).reshape(shape))
 
     @cached_property
     def _rows(self) -> int:

@@ -1,12 +1,11 @@
 """Wakes put together into waves, none of which reads what another one of it gives.
 
 Parcels lie in slots. A link points to the slot with the newest parcel that its receiver has
-read; the next one waits under the number of the wake that will read it. Slots are free again at
-the end of a round, so within one no order matters but that of the waves.
+read; the next one waits under the number of the wake that will read it. Slots are free again only
+when all of what was cut up together is done, so within that no order matters but that of the waves.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,21 +14,21 @@ from digrad.clocks.draws import Integers
 from digrad.clocks.links import Links
 
 NOWHERE = 0  # the slot of parcels that nobody reads
+FAR = 1 << 40  # more than any number of a wake
 
 
-class Wave(NamedTuple):
-    """Wakes that are done together; rows are places in it."""
+class Waves(NamedTuple):
+    """Wakes in the order in which they are done, wave by wave; and what each reads, one by one."""
 
-    wakes: list[int]  # places in the round's wakes
-    nodes: list[int]
-    slots: list[int]  # where each node's parcel goes
-    links: list[int]  # all links that end at these nodes
-    rows: list[int]  # where each ends
-    newest: list[int]  # the slot each points to
-    fresh: list[int]  # slots that are read for the first time
-    before: list[int]  # what their links pointed to until now
-    fresh_links: list[int]
-    fresh_rows: list[int]
+    sizes: Integers  # wakes of each wave
+    wakes: Integers  # places in what was cut
+    slots: Integers  # where each node's parcel goes
+    into: Integers  # the links that end at each node, one node after the other
+    newest: Integers  # the slots to which these point
+    fresh: Integers  # slots that are read for the first time
+    before: Integers  # what their links pointed to until now
+    links: Integers  # over which these came
+    reads: Integers  # how many of them each wake has
 
 
 class Waiting(NamedTuple):
@@ -38,6 +37,60 @@ class Waiting(NamedTuple):
     newest: Integers  # (links,): slots
     pending: Integers  # (messages, 3): link, the wake that reads it, slot
     numbers: Integers  # (slots,): which parcel of its sender; -1: none
+
+
+class Messages(NamedTuple):
+    """Parcels on links, one by one."""
+
+    link: Integers
+    wake: Integers  # of the receiver, which reads it
+    number: Integers  # of the sender's wake that gave it
+    slot: Integers
+    giver: Integers  # place of that wake in what is cut up; -1: before
+
+    def some(self, which: Any) -> "Messages":
+        """Return some of them."""
+        return Messages(*(part[which] for part in self))
+
+
+class Pointers:
+    """Which slot each link points to, as messages are read one after the other.
+
+    Args:
+        newest: where the links point at first.
+        numbers: which parcel of its sender is in a slot.
+        due: messages that are read, by link, in the order of reading.
+    """
+
+    def __init__(self, newest: Integers, numbers: Integers, due: Messages) -> None:
+        links = np.arange(len(newest))
+        at = np.searchsorted(due.link, links) + links  # a link's first message follows its start
+        self.is_start = np.zeros(len(links) + len(due.link), dtype=bool)
+        self.is_start[at] = True
+        link, wake, self._slot = (np.empty(len(self.is_start), np.int64) for _ in range(3))
+        which = np.empty_like(link)
+        for whole, first, then in (
+            (link, links, due.link),
+            (wake, -1, due.wake),
+            (self._slot, newest, due.slot),
+            (which, numbers[newest], due.number),
+        ):
+            whole[self.is_start], whole[~self.is_start] = first, then
+        reached = np.maximum.accumulate(link * FAR + which)
+        self.newer = self.is_start.copy()
+        self.newer[1:] |= reached[1:] > reached[:-1]
+        self._best = np.maximum.accumulate(np.where(self.newer, np.arange(len(link)), 0))
+        self._keys = link * FAR + wake
+        self.due = due
+
+    def before(self) -> Integers:
+        """Return what the links of the messages pointed to until each was read."""
+        return np.asarray(self._slot[self._best[np.flatnonzero(~self.is_start) - 1]])
+
+    def at(self, link: Integers, wake: Any) -> Integers:
+        """Return where links point once their receivers have done these wakes."""
+        last = np.searchsorted(self._keys, link * FAR + wake, side="right") - 1
+        return np.asarray(self._slot[self._best[last]])
 
 
 class Dispatcher:
@@ -50,6 +103,9 @@ class Dispatcher:
 
     def __init__(self, links: Links, *, every: bool) -> None:
         self._links, self._every = links, every
+        self._to, self._out = links.edges[:, 1], np.diff(links.first_out)
+        self._into = np.array([len(into) for into in links.inward], dtype=np.int64)
+        self._inward = np.array([k for into in links.inward for k in into], dtype=np.int64)
         self.restore(self.start())
 
     def start(self) -> Waiting:
@@ -60,124 +116,101 @@ class Dispatcher:
 
     def restore(self, waiting: Waiting) -> None:
         """Go on from there."""
-        self._newest: list[int] = waiting.newest.tolist()
-        self._numbers: list[int] = waiting.numbers.tolist()
-        self._pending: list[dict[int, list[int]]] = [{} for _ in self._newest]
-        self._uses = [0] * len(self._numbers)
-        self._uses[NOWHERE] = 1  # never free
-        for slot in self._newest:
-            self._uses[slot] += 1
-        for link, wake, slot in waiting.pending.tolist():
-            self._pending[link].setdefault(wake, []).append(slot)
-            self._uses[slot] += 1
-        self._free = [slot for slot, uses in enumerate(self._uses) if not uses]
+        self._newest, self._numbers = waiting.newest.copy(), waiting.numbers.copy()
+        link, wake, slot = waiting.pending.T
+        self._pending = Messages(link, wake, self._numbers[slot], slot, np.full(len(link), -1))
 
     def waiting(self) -> Waiting:
         """Return where it is, to be stored."""
-        found = [
-            (link, wake, slot)
-            for link, messages in enumerate(self._pending)
-            for wake, slots in messages.items()
-            for slot in slots
-        ]
-        pending = np.array(found, dtype=np.int64).reshape(-1, 3)
-        return Waiting(np.array(self._newest, np.int64), pending, np.array(self._numbers))
+        link, wake, _, slot, _ = self._pending
+        return Waiting(self._newest.copy(), np.stack([link, wake, slot], 1), self._numbers.copy())
 
     @property
     def slots(self) -> int:
         """How many there are."""
         return len(self._numbers)
 
-    def waves(self, wakes: Wakes) -> list[Wave]:
-        """Cut one round into waves."""
-        waves: list[Wave] = []
-        level_of_node: dict[int, int] = {}
-        level_of_slot: dict[int, int] = {}
-        released: list[int] = []
-        reads, at = wakes.reads.tolist(), 0
-        for w, (i, number) in enumerate(
-            zip(wakes.node.tolist(), wakes.number.tolist(), strict=True)
-        ):
-            inward, outward = self._links.inward[i], self._links.outward[i]
-            fresh = self._arrived(inward, number, released)
-            level = level_of_node.get(i, 0)
-            for slot, _, _ in fresh:
-                level = max(level, level_of_slot.get(slot, 0))
-            slot = self._given(outward, reads[at : at + len(outward)], number, released)
-            at += len(outward)
-            level_of_node[i] = level_of_slot[slot] = level + 1
-            if level == len(waves):
-                waves.append(Wave(*([] for _ in Wave._fields)))
-            self._join(waves[level], w, i, slot, inward, fresh)
-        for slot in released:
-            self._release(slot)
-        return waves
+    def waves(self, wakes: Wakes) -> Waves:
+        """Cut some wakes into waves."""
+        slots = self._given(wakes)
+        row, is_due = self._rows(wakes)
+        due = self._pending.some(is_due)
+        order = np.lexsort((due.number, due.wake, due.link))
+        pointers = Pointers(self._newest, self._numbers, due.some(order))
+        row = row[is_due][order]
+        counts = pointers.newer[~pointers.is_start] | self._every
+        read, row, before = pointers.due.some(counts), row[counts], pointers.before()[counts]
+        levels = _levels(wakes.node, row, read.giver)
+        order = np.argsort(levels, kind="stable")
+        turn = np.empty_like(order)
+        turn[order] = np.arange(len(order))
+        by_turn = np.argsort(turn[row], kind="stable")  # link by link within a wake
+        node, number = wakes.node[order], wakes.number[order]
+        into = self._inward[_ranges((np.cumsum(self._into) - self._into)[node], self._into[node])]
+        newest = pointers.at(into, np.repeat(number, self._into[node]))
+        self._newest = pointers.at(np.arange(len(self._newest)), FAR - 2)  # after all
+        self._pending = self._pending.some(~is_due)._replace(giver=np.full((~is_due).sum(), -1))
+        reads = np.bincount(turn[row], minlength=len(order))
+        came = read.slot[by_turn], before[by_turn], read.link[by_turn]
+        return Waves(np.bincount(levels), order, slots[order], into, newest, *came, reads)
 
-    def _arrived(
-        self, inward: Sequence[int], number: int, released: list[int]
-    ) -> list[tuple[int, int, int]]:
-        """Read what has come in: new slot, slot before, link."""
-        found = []
-        for link in inward:
-            slots = self._pending[link].pop(number, None)
-            if slots is None:
-                continue
-            for slot in slots:
-                before = self._newest[link]
-                newer = self._numbers[slot] > self._numbers[before]
-                if newer:
-                    self._newest[link] = slot
-                if newer or self._every:
-                    found.append((slot, before, link))
-                released.append(before if newer else slot)
-        return found
+    def _given(self, wakes: Wakes) -> Integers:
+        """Find a slot for each parcel, and note who will read it when."""
+        out = self._out[wakes.node]
+        wake = np.repeat(np.arange(len(wakes.node)), out)
+        sent = wakes.reads >= 0
+        link = _ranges(self._links.first_out[wakes.node], out)[sent]
+        wake = wake[sent]
+        read = np.bincount(wake, minlength=len(wakes.node)) > 0
+        slots = np.zeros(len(wakes.node), np.int64)  # nowhere
+        slots[read] = self._free(int(read.sum()))
+        self._numbers[slots[read]] = wakes.number[read]
+        new = Messages(link, wakes.reads[sent], wakes.number[wake], slots[wake], wake)
+        self._pending = Messages(
+            *(np.concatenate(both) for both in zip(self._pending, new, strict=True))
+        )
+        return slots
 
-    def _given(
-        self, outward: Sequence[int], reads: Sequence[int], number: int, released: list[int]
-    ) -> int:
-        """Find a slot for a parcel, and note who will read it when."""
-        if max(reads, default=-1) < 0:
-            return NOWHERE
-        slot = self._free.pop() if self._free else self._new()
-        self._numbers[slot] = number
-        for link, wake in zip(outward, reads, strict=True):
-            if wake < 0:
-                continue
-            self._uses[slot] += 1
-            waiting = self._pending[link].setdefault(wake, [])
-            if waiting and not self._every:  # overtaken before it was read
-                released.append(waiting.pop())
-            waiting.append(slot)
-        return slot
+    def _free(self, count: int) -> Integers:
+        """Return so many slots that nobody needs any more."""
+        free = np.ones(len(self._numbers), dtype=bool)
+        free[NOWHERE] = free[self._newest] = free[self._pending.slot] = False
+        found = np.flatnonzero(free)[:count]
+        more = count - len(found)
+        self._numbers = np.concatenate([self._numbers, np.full(more, -1)])
+        return np.concatenate([found, np.arange(len(self._numbers) - more, len(self._numbers))])
 
-    def _new(self) -> int:
-        self._numbers.append(-1)
-        self._uses.append(0)
-        return len(self._numbers) - 1
+    def _rows(self, wakes: Wakes) -> tuple[Integers, Any]:
+        """Return the place of the wake that reads each message, and whether it is among these."""
+        order = np.lexsort((wakes.number, wakes.node))
+        count = np.bincount(wakes.node, minlength=self._links.n)
+        first = np.cumsum(count) - count
+        begun = np.full(self._links.n, FAR)
+        begun[count > 0] = wakes.number[order[first[count > 0]]]
+        to = self._to[self._pending.link]
+        ahead = self._pending.wake - begun[to]
+        due = (ahead >= 0) & (ahead < count[to])
+        return order[np.where(due, first[to] + ahead, 0)], due
 
-    def _release(self, slot: int) -> None:
-        self._uses[slot] -= 1
-        if not self._uses[slot]:
-            self._free.append(slot)
 
-    def _join(
-        self,
-        wave: Wave,
-        w: int,
-        node: int,
-        slot: int,
-        inward: Sequence[int],
-        fresh: list[tuple[int, int, int]],
-    ) -> None:
-        row = len(wave.nodes)
-        wave.wakes.append(w)
-        wave.nodes.append(node)
-        wave.slots.append(slot)
-        wave.links.extend(inward)
-        wave.rows.extend([row] * len(inward))
-        wave.newest.extend([self._newest[link] for link in inward])
-        for new, before, link in fresh:
-            wave.fresh.append(new)
-            wave.before.append(before)
-            wave.fresh_links.append(link)
-            wave.fresh_rows.append(row)
+def _ranges(first: Integers, count: Integers) -> Integers:
+    """Return first .. first + count - 1, one after the other."""
+    start = np.cumsum(count) - count
+    return np.asarray(np.arange(count.sum()) + np.repeat(first - start, count))
+
+
+def _levels(node: Integers, row: Integers, giver: Integers) -> Integers:
+    """Return the wave of each wake: after its node's last one, and after the givers it reads."""
+    before: list[list[int]] = [[] for _ in node]
+    for wake, other in zip(row.tolist(), giver.tolist(), strict=True):
+        if other >= 0:
+            before[wake].append(other)
+    levels, last = list[int](), dict[int, int]()
+    for i, others in zip(node.tolist(), before, strict=True):
+        level = last.get(i, 0)
+        for other in others:
+            if levels[other] >= level:
+                level = levels[other] + 1
+        levels.append(level)
+        last[i] = level + 1
+    return np.array(levels, dtype=np.int64)

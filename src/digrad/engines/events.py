@@ -12,17 +12,20 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn import functional
 
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.clocks.calendar import Calendar, Wakes
+from digrad.clocks.draws import Integers
 from digrad.clocks.links import Links
-from digrad.clocks.waves import Dispatcher, Wave
+from digrad.clocks.patient import Patient
+from digrad.clocks.waves import Dispatcher, Waves
 from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
 from digrad.networks.network import Network
 
-DENSE = 1 << 14  # entries of a wave's weights up to which a dense product is the faster one
 STRETCH = 4096  # wakes whose calendar is made at once, about
-TOGETHER = 80  # wakes that are put into waves together, about
+TOGETHER = range(40, 321)  # wakes that are put into waves together, about
+CACHED = 1 << 17  # numbers of these that a cache holds
 
 
 class Events:
@@ -40,7 +43,7 @@ class Events:
         self,
         method: Asynchronous[Any, Any],
         net: Network,
-        calendar: Calendar,
+        calendar: Calendar | Patient,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -55,6 +58,7 @@ class Events:
             for verb, W in (("pull", net.R), ("push", net.C))
         }
         self._own, self._kept = net.R.diagonal(), net.C.diagonal()
+        self._into = np.array([len(links) for links in calendar.links.inward], dtype=np.int64)
         self._dispatcher = Dispatcher(calendar.links, every=bool(method.adds))
         state = method.init(torch.zeros(1, 1, 1))
         self.state_kind, self.parcel_kind = type(state), type(method.parcel(state))
@@ -74,7 +78,7 @@ class Events:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         assert flight.waiting is not None
         self._dispatcher.restore(flight.waiting)
-        together = max(1, TOGETHER // self.n)
+        together = max(1, self._together(flight) // self.n)
         ahead = together * max(1, STRETCH // (self.n * together))
         for first in range(start, stop, ahead):
             wakes = self.calendar.rounds(first, min(stop, first + ahead))
@@ -82,6 +86,11 @@ class Events:
                 self.play(flight, part, gradient, steps)
         flight.waiting = self._dispatcher.waiting()
         return flight
+
+    def _together(self, flight: Flight) -> int:
+        """Return how many wakes to plan at once: many cost less, but keep more parcels."""
+        widest = max(rows[0].numel() for _, rows in flight.state.items())
+        return min(max(CACHED // widest, TOGETHER.start), TOGETHER.stop - 1)
 
     def play(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: Steps) -> None:
         """Do some wakes; what is on its way is known to the engine alone until the end."""
@@ -96,50 +105,62 @@ class Events:
             flight.parcels.put(inbox.slots, parcel)
 
     def _inboxes(
-        self, waves: Sequence[Wave], wakes: Wakes, parcels: Table, steps: Steps
+        self, waves: Waves, wakes: Wakes, parcels: Table, steps: Steps
     ) -> Iterator["WaveInbox"]:
         """Put all numbers of some waves on the device at once, and cut them up."""
-        order = [w for wave in waves for w in wave.wakes]
-        number, now = wakes.number[order], wakes.time[order]
-        node = wakes.node[order]
-        parts: list[Any] = []
-        for wave in waves:
-            parts += [wave.nodes, wave.slots, wave.newest, wave.rows]
-            parts += [wave.fresh, wave.before, wave.fresh_rows]
-        whole, each = self._split([*parts, number]), [len(wave.nodes) for wave in waves]
-        scales = np.stack([self._own[node], self._kept[node], steps.factors(number)])
-        real = torch.from_numpy(scales.astype(self._numbers)).to(self._place)
+        each, order = waves.sizes.tolist(), waves.wakes
+        node, number, now = wakes.node[order], wakes.number[order], wakes.time[order]
+        last = np.cumsum(each)
+        nodes, numbers, slots = self._cut([node, number, waves.slots], each)
+        scales = [self._own[node], self._kept[node], steps.factors(number)]
+        real = torch.from_numpy(np.stack(scales).astype(self._numbers)).to(self._place)
         own, kept, factors = (torch.split(part[:, None, None], each) for part in real)
-        numbers, times = torch.split(whole[-1], each), np.split(now, np.cumsum(each)[:-1])
-        listed, mixing = iter(number.tolist()), self._matrices(waves)
-        for k, wave in enumerate(waves):
-            who = Who(whole[7 * k], numbers[k], [(i, next(listed)) for i in wave.nodes])
-            mail = Mail._make([*whole[7 * k + 1 : 7 * k + 7], *mixing[k]])
-            lr = steps.base * factors[k]
-            yield WaveInbox(self, parcels, steps, who, mail, (own[k], kept[k], lr), times[k])
+        pulls = self._bags(waves.newest, waves.into, self._into[node], each)
+        pushes = self._bags(waves.fresh, waves.links, waves.reads, each, waves.before)
+        who = list(zip(node.tolist(), number.tolist(), strict=True))
+        for k, (stop, size) in enumerate(zip(last.tolist(), each, strict=True)):
+            some = slice(stop - size, stop)
+            yield WaveInbox(
+                self,
+                parcels,
+                steps,
+                Who(nodes[k], numbers[k], who[some]),
+                Mail(slots[k], pulls[k], pushes[k]),
+                (own[k], kept[k], steps.base * factors[k]),
+                now[some],
+            )
 
-    def _split(self, parts: Sequence[Any]) -> Sequence[Tensor]:
-        flat = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        return torch.split(torch.from_numpy(flat).to(self._place), [len(part) for part in parts])
+    def _cut(self, parts: Sequence[Any], each: Sequence[int]) -> Iterator[Sequence[Tensor]]:
+        """Put whole numbers on the device, and cut every part into pieces of these sizes."""
+        flat = torch.from_numpy(np.array(parts, dtype=np.int64)).to(self._place)
+        return (torch.split(part, list(each)) for part in flat)
 
-    def _matrices(self, waves: Sequence[Wave]) -> list[tuple[Tensor, Tensor]]:
-        """Return for each wave what mixes the rows of its links: dense, or only the weights."""
-        parts: list[Any] = []
-        for wave in waves:
-            for rows, links, W in (
-                (wave.rows, wave.links, self._weights["pull"]),
-                (wave.fresh_rows, wave.fresh_links, self._weights["push"]),
-            ):
-                if len(wave.nodes) * len(rows) > DENSE:
-                    parts.append(W[links])
-                    continue
-                matrix = np.zeros((len(wave.nodes), len(rows)), self._numbers)
-                matrix[rows, range(len(rows))] = W[links]
-                parts.append(matrix)
-        flat = torch.from_numpy(np.concatenate([part.ravel() for part in parts])).to(self._place)
-        cut = torch.split(flat, [part.size for part in parts])
-        found = [one.view(part.shape) for one, part in zip(cut, parts, strict=True)]
-        return list(zip(found[::2], found[1::2], strict=True))
+    def _bags(
+        self,
+        slots: Integers,
+        links: Integers,
+        counts: Integers,
+        each: Sequence[int],
+        before: Integers | None = None,
+    ) -> list["Bags"]:
+        """Say wave by wave which slots are added up for each wake, and with which weights.
+
+        ``counts`` has the slots of each wake. With ``before``, a running sum counts for what it
+        has grown by.
+        """
+        verb = "pull" if before is None else "push"
+        weights = self._weights[verb][links]
+        if before is not None and self.method.sums:
+            slots = np.stack([slots, before], axis=1).ravel()
+            weights, counts = np.stack([weights, np.negative(weights)], axis=1).ravel(), 2 * counts
+        starts = np.cumsum(counts) - counts
+        firsts = np.cumsum(each) - np.array(each)
+        lengths = np.add.reduceat(counts, firsts).tolist()
+        offsets = starts - np.repeat(starts[firsts], each)
+        (places,) = self._cut([offsets], each)
+        (found,) = self._cut([slots], lengths)
+        shares = torch.split(torch.from_numpy(weights).to(self._place), lengths)
+        return [Bags(*bag) for bag in zip(found, places, shares, strict=True)]
 
     def on_the_way(self, flight: Flight) -> dict[str, Tensor]:
         """Return Σ C[i, j] times what was sent over j -> i and not read, (trials, dim) by field."""
@@ -176,17 +197,34 @@ class Standing:
     kept: Tensor
 
 
+class Bags(NamedTuple):
+    """For each wake of a wave, weighted slots that are added up."""
+
+    slots: Tensor
+    places: Tensor  # where those of each wake begin
+    weights: Tensor
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Add up weighted rows; nothing is copied on the way."""
+        table = values.flatten(1)
+        found = functional.embedding_bag(
+            self.slots, table, self.places, mode="sum", per_sample_weights=self.weights
+        )
+        return found.view(len(self.places), *values.shape[1:])
+
+    @property
+    def rows(self) -> Tensor:
+        """Which wake each slot belongs to."""
+        ends = torch.cat([self.places[1:], self.places.new_tensor([len(self.slots)])])
+        return torch.repeat_interleave(ends - self.places)
+
+
 class Mail(NamedTuple):
     """Where the parcels of a wave go, and come from."""
 
     slots: Tensor  # of what the nodes give
-    newest: Tensor  # slots, of all links that end at them
-    rows: Tensor  # where each link ends
-    fresh: Tensor  # slots that are read for the first time
-    before: Tensor  # what was read before on the same link
-    fresh_rows: Tensor
-    pull: Tensor  # what mixes the newest: (rows, links), or a weight for each link
-    push: Tensor  # what mixes the fresh
+    pull: Bags  # the newest of all links that end at them
+    push: Bags  # what is read for the first time
 
 
 class WaveInbox:
@@ -215,40 +253,39 @@ class WaveInbox:
 
     def pulled(self, name: str) -> Tensor:
         """Σⱼ R[i, j] times the newest value."""
-        rows = self._parcels[name].index_select(0, self._mail.newest)
-        return self._mixed(self._mail.pull, self._mail.rows, rows)
+        return self._mail.pull.summed(self._parcels[name])
 
     def pushed(self, name: str) -> Tensor:
         """Σⱼ C[i, j] times what is new; the same if asked again."""
         if name not in self._pushed:
-            parcels = self._parcels[name]
-            rows = parcels.index_select(0, self._mail.fresh)
-            if name in self._sums:
-                rows = rows.sub_(parcels.index_select(0, self._mail.before))
-            self._pushed[name] = self._mixed(self._mail.push, self._mail.fresh_rows, rows)
+            bags = self._mail.push
+            if self._sums and name not in self._sums:  # a share, not what a sum has grown by
+                bags = Bags(bags.slots[::2], bags.places // 2, bags.weights[::2])
+            self._pushed[name] = bags.summed(self._parcels[name])
         return self._pushed[name]
+
+    def news(self, name: str) -> tuple[Tensor, Tensor]:
+        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
+        pull, push = self._mail.pull, self._mail.push
+        step = 2 if self._sums else 1
+        # The same slot may be old news to one wake and new to another.
+        count = len(pull.places)
+        fresh = torch.isin(pull.slots * count + pull.rows, (push.slots * count + push.rows)[::step])
+        values = self._parcels[name]
+        some = pull._replace(weights=pull.weights * fresh)
+        return some.summed(values), some.summed(torch.ones_like(values[:, :1, :1]))
 
     def largest(self, name: str) -> Tensor:
         """The largest of the newest values."""
-        rows = self._parcels[name].index_select(0, self._mail.newest)
+        bags = self._mail.pull
+        rows = self._parcels[name].index_select(0, bags.slots)
         most = rows.new_zeros((len(self.who.pairs), *rows.shape[1:]))
-        places = self._mail.rows[:, None, None].expand_as(rows)
+        places = bags.rows[:, None, None].expand_as(rows)
         return most.scatter_reduce_(0, places, rows, "amax")
 
     def steps(self, first: Tensor, last: Tensor) -> Tensor:
         """The steps number first .. last."""
         return self._steps.total(first, last)
-
-    def _mixed(self, weights: Tensor, places: Tensor, rows: Tensor) -> Tensor:
-        """Add up weighted rows by where they end."""
-        shape = len(self.who.pairs), *rows.shape[1:]
-        flat = rows.flatten(1)
-        if weights.dim() == 2:
-            mixed = weights @ flat
-        else:
-            mixed = flat.new_zeros(shape[0], flat.shape[1])
-            mixed.index_add_(0, places, flat * weights[:, None])
-        return mixed.view(shape)
 
 
 def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.float64]]:

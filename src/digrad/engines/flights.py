@@ -41,11 +41,11 @@ class Table:
         for name, rows in values.items():
             shapes.setdefault((rows.dtype, rows.shape[-1]), []).append(name)
         for names in shapes.values():
-            self._packs[tuple(names)] = torch.stack([values[name] for name in names], 1)
+            self._packs[tuple(names)] = torch.stack([values[name] for name in names])
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one variable of all rows, a view of (rows, trials, numbers)."""
-        return next(p[:, names.index(name)] for names, p in self._packs.items() if name in names)
+        return next(p[names.index(name)] for names, p in self._packs.items() if name in names)
 
     def items(self) -> Iterator[tuple[str, Tensor]]:
         """Return all variables by name, in order."""
@@ -55,8 +55,7 @@ class Table:
         """Return some rows as the NamedTuple, each (rows, trials, numbers)."""
         found: dict[str, Tensor] = {}
         for names, pack in self._packs.items():
-            some = pack.index_select(0, rows)
-            found.update(zip(names, some.unbind(1), strict=True))
+            found.update(zip(names, pack.index_select(1, rows).unbind(), strict=True))
         return self.kind(**found)
 
     def put(self, rows: Tensor, values: Any) -> None:
@@ -64,17 +63,18 @@ class Table:
         for names, pack in self._packs.items():
             new = [getattr(values, name) for name in names]
             if len(new) > 1 and new[0].numel() < STACKED:
-                pack.index_copy_(0, rows, torch.stack(new, 1))
+                pack.index_copy_(1, rows, torch.stack(new))
                 continue
             for k, one in enumerate(new):
-                pack[:, k].index_copy_(0, rows, one)
+                pack[k].index_copy_(0, rows, one)
 
     def grow(self, count: int) -> None:
         """Have at least so many rows."""
         for names, pack in self._packs.items():
-            if len(pack) < count:
-                more = pack.new_zeros(max(count, 2 * len(pack)) - len(pack), *pack.shape[1:])
-                self._packs[names] = torch.cat([pack, more])
+            fields, have, *rest = pack.shape
+            if have < count:
+                more = pack.new_zeros(fields, max(count, 2 * have) - have, *rest)
+                self._packs[names] = torch.cat([pack, more], 1)
 
 
 @dataclass(eq=False)

@@ -47,7 +47,8 @@ def network(
 
     Args:
         what: a topology (``digrad list topologies``), a file, a function of your own such as
-            ``mine.py:hub``, a graph, two matrices as one pair, or a network as it is.
+            ``mine.py:hub``, a graph, two matrices as one pair (``(None, C)`` for methods that only
+            push), or a network as it is.
         n: nodes, for a topology; 16 by default.
         weights: how links are weighed (``digrad list weights``); uniform by default.
         push_graph: ``same`` links for trackers as for models, or ``reverse``.

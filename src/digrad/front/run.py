@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.answers import Best, Verdict, best_steps, judge
+from digrad.answers.tuning import Tuning
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
@@ -41,6 +42,7 @@ class Run:
     ) -> None:
         self.experiment, self.networks, self.folder = experiment, dict(networks), folder
         self.problem = problem
+        self.tuning: Tuning | None = None  # what was tried, if it comes from ``tune``
         self._jobs, self._code = list(jobs), code
 
     @classmethod
@@ -54,6 +56,8 @@ class Run:
         if not isinstance(folder, str | Path):
             raise ParameterError(f"the folder of a run must be a path, got {folder!r}")
         store = RunFolder(Path(folder))
+        if not store.holds_run:
+            raise RunFolderError(message(f"{folder} holds no run", hint=_near(store.path)))
         experiment = load_experiment(store.path / "experiment.toml")
         kept = {spec.label: store.network(k) for k, spec in enumerate(experiment.networks)}
         networks = {label: net for label, net in kept.items() if net is not None}
@@ -62,7 +66,7 @@ class Run:
     @cached_property
     def results(self) -> Results:
         """What was recorded, as NumPy columns."""
-        return Results.of(self.experiment.name, self._jobs, self.experiment.steps)
+        return Results.of(self.experiment, self._jobs)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -156,6 +160,9 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """Write the run into a folder like that of ``digrad run``; nothing there may be lost."""
         store = RunFolder(Path(folder))
+        if store.holds_run:
+            hint = "name another folder, or move that one away"
+            raise RunFolderError(message(f"{store.path} already holds a run", hint=hint))
         store.check(self.experiment, resume=False)
         with locked(store.path):
             store.begin(self.experiment, self.networks, self._code)
@@ -187,9 +194,11 @@ class Run:
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
         from digrad.base.text import plain
+        from digrad.show.samples import judged_on
         from digrad.show.tables import final_values, render
 
-        return plain(render(final_values(self.results)), 160)
+        table = plain(render(final_values(self.results)), 160)
+        return "\n".join([table, *judged_on(self.experiment, self.metrics)])
 
     def __repr__(self) -> str:
         """Name it in one line; ``print`` shows the table."""
@@ -223,7 +232,8 @@ class Run:
         said = ", ".join(f"{name}={value!r}" for name, value in which.items()) or "nothing said"
         every = [label for job in self._jobs for label in job.labels]
         differ = [name for k, name in enumerate(TRIAL) if len({label[k] for label in every}) > 1]
-        hint = f"trials differ in: {', '.join(differ)}"
+        one = ", ".join(f"{name}={every[0][TRIAL.index(name)]!r}" for name in differ)
+        hint = f"say which, as in answer({one})"
         if not found:
             options = "; ".join(
                 f"{name}: {', '.join(map(str, dict.fromkeys(label[k] for label in every)))}"
@@ -231,3 +241,12 @@ class Run:
             )
             hint = f"there are {options}"
         raise ParameterError(message(f"{len(found)} trials fit ({said})", hint=hint))
+
+
+def _near(folder: Path) -> str:
+    """Say where runs are, for somebody who has named a folder that holds none."""
+    inside = sorted(path.parent.name for path in folder.glob("*/experiment.toml"))
+    if inside:
+        return f"there are runs in it: {', '.join(inside[:5])}{', ...' * (len(inside) > 5)}"
+    there = "" if folder.is_dir() else f"there is no folder {folder}; "
+    return f"{there}pass one that dg.simulate(out=...), run.save or `digrad run` has written"

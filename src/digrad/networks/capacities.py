@@ -108,7 +108,7 @@ def read_capacities(
     names: Sequence[str],
 ) -> tuple[Capacities | None, list[str]]:
     """Return what the columns say about the links, and the columns that nobody asked for."""
-    values, used = {}, set()
+    values, used, why = {}, set(), dict[str, str]()
     usual = {name.lower(): name for name in columns}
     for kind in UNITS:
         spec = getattr(attributes, kind)
@@ -118,14 +118,16 @@ def read_capacities(
         numbers, wrong = _numbers(columns[column])
         if wrong is None:
             wrong = _first_wrong(numbers, kind)
-        if wrong is not None and spec is None:
-            continue  # nobody said that it is one
+        if wrong is not None and spec is None:  # nobody said that it is one, and it is told why
+            link = " -> ".join(names[k] for k in links[wrong].tolist())
+            why[column] = f", as {link} has {str(columns[column][wrong])[:40]!r}"
+            continue
         if wrong is not None:
             link = " -> ".join(names[k] for k in links[wrong].tolist())
             raise NetworkError(_wrong_number(kind, column, link, columns[column][wrong]))
         values[kind] = scale * numbers
         used.add(column)
-    unused = [name for name in columns if name not in used]
+    unused = [name + why.get(name, "") for name in columns if name not in used]
     return (Capacities.of_links(n, links, **values) if values else None), unused
 
 

@@ -13,7 +13,7 @@ make up for what does not arrive is the ``kind``:
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +29,6 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 KINDS = ("known", "returned", "silent")
 KEEP, LOSS, PULL_PEER, PUSH_PEER = range(4)  # purposes of draws
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
-NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2  # on [0, 1]
 
 
 @dataclass(frozen=True)
@@ -181,10 +179,11 @@ class Lines:
         the quadrature is exact.
         """
         ratio = np.where(self.is_own, 0.0, self.values / self.values[self.own][self.line])
-        powers = NODES[:, None] ** ratio
+        nodes, weights = _gauss()
+        powers = nodes[:, None] ** ratio
         factors = np.where(self.is_own, 1.0, 1 - keep + keep * powers)
         whole = np.exp(self.sums(np.log(factors)))[:, self.line]
-        mean = keep * ratio * (WEIGHTS @ (powers * whole / factors))
+        mean = keep * ratio * (weights @ (powers * whole / factors))
         mean[self.own] = 1 - self.sums(np.where(self.is_own, 0.0, mean))
         return np.asarray(mean)
 
@@ -199,6 +198,13 @@ class Lines:
         stay = np.asarray(values != 0) if keep is None else (values != 0) | keep
         places = (self.i[stay], self.j[stay])
         return csr_array((values[stay], places), shape=(self.n, self.n))
+
+
+@cache
+def _gauss() -> tuple[Floats, Floats]:
+    """Return the places and weights of a quadrature on [0, 1]."""
+    places, weights = np.polynomial.legendre.leggauss(64)
+    return (places + 1) / 2, weights / 2
 
 
 class Pattern:

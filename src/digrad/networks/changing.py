@@ -1,7 +1,7 @@
 """The one way from names and files to a network that may change."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from digrad.base.checks import whole
 from digrad.base.errors import ParameterError, lookup, message
@@ -13,6 +13,7 @@ from digrad.networks.registry import (
     TIMETABLES,
     TOPOLOGIES,
     AnyNetwork,
+    Options,
     build,
     built,
     from_networkx,
@@ -33,7 +34,7 @@ def build_any(
     keep: float = 1.0,
     loss: Any = 0.0,
     seed: int | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> AnyNetwork:
     """Make a network, which may change, from a topology's name or from files.
 
@@ -41,14 +42,14 @@ def build_any(
     5
 
     Args:
-        what: a topology's name or a file, as for ``build``.
+        what: a topology's name or a file, as for ``built``.
         n: nodes, of a topology.
         slots: further files or topologies: all of them are the slots of a timetable.
         every: steps from one exchange to the next.
         keep: the probability that a link works in a step.
         loss: the share of messages that is lost, or a table with ``share`` and ``kind``.
         seed: which graph of a random topology, and which links work.
-        options: as for ``build``.
+        options: as for ``built``.
     """
     chances = Chances(keep, Loss.of(loss), seed=0 if seed is None else seed)
     own: dict[str, Any] = (

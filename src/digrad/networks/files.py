@@ -35,6 +35,7 @@ from digrad.base.atomic import write_whole
 from digrad.base.checks import flag, kind_of
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
+from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
@@ -63,7 +64,8 @@ def load(
 
     One matrix of zeros and ones (its diagonal aside) is the adjacency matrix of a graph:
     A[i, j] = 1 where j sends to i, so row i is what i receives. One doubly stochastic
-    matrix W is the network with R = C = W.
+    matrix W is the network with R = C = W; one whose columns alone sum to 1 is C, see
+    ``pushed_alone``.
 
     Args:
         paths: One file, or two.
@@ -209,19 +211,27 @@ def _one(
     if (content.data[receivers != senders] == 1).all():
         edges = np.stack([senders, receivers], axis=1).astype(np.int64)
         return Digraph(content.shape[0], edges)
-    for axis, line in ((1, "row"), (0, "column")):
-        sums = np.asarray(content.sum(axis=axis)).ravel()
-        worst = int(np.abs(sums - 1).argmax())
-        if not abs(sums[worst] - 1) <= SUM_TOLERANCE:
+    by_column, by_row = (_furthest(content, axis) for axis in (0, 1))
+    if by_column is None and by_row is not None and kind is Network:
+        return pushed_alone(content)
+    for line, wrong in (("row", by_row), ("column", by_column)):
+        if wrong is not None:
             raise NetworkError(
                 message(
-                    f"not all entries are 0 or 1, as in an adjacency matrix, and {line} {worst} "
-                    f"sums to {sums[worst]:.10g}",
-                    hint="a single weight matrix must be doubly stochastic; otherwise give two "
-                    "files, R and C",
+                    f"not all entries are 0 or 1, as in an adjacency matrix, and {line} {wrong[0]} "
+                    f"sums to {wrong[1]:.10g}",
+                    hint="a single weight matrix must be doubly stochastic, or C, whose columns "
+                    "sum to 1; otherwise give two files, R and C",
                 )
             )
     return cast(Network, kind(content, content))  # a slot, where one is read
+
+
+def _furthest(W: csr_array, axis: int) -> tuple[int, float] | None:
+    """Return the line whose sum is furthest from 1, and the sum; none if all are 1."""
+    sums = np.asarray(W.sum(axis=axis)).ravel()
+    worst = int(np.abs(sums - 1).argmax())
+    return None if abs(sums[worst] - 1) <= SUM_TOLERANCE else (worst, float(sums[worst]))
 
 
 def _pair(found: list[Content]) -> Network:

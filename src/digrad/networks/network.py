@@ -48,7 +48,7 @@ class Network(Slot):
 
     def _find_roots(self) -> None:
         pull, push = roots(self.R), roots(self.C.T.tocsr())
-        common = np.intersect1d(pull, push)
+        common = pull[np.isin(pull, push)]
         for name, value in (("pull_roots", pull), ("push_roots", push), ("roots", common)):
             object.__setattr__(self, name, value)
         if not len(common):
@@ -96,11 +96,14 @@ def _no_common_root(net: Network, pull: Nodes, push: Nodes) -> str:
             parts = [f"{{{listed(net, part, 4)}}}" for part in source_parts(W)]
             more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
             details.append(f"{what} these parts: {', '.join(parts[:4])}{more}")
+    hint = "one strongly connected graph for both is always enough; "
+    hint += "--largest-component keeps the largest such part of a graph"
+    if len(push) == net.n:
+        hint = "methods that only push, such as sgp and push-diging, take C alone: leave R out"
     return message(
         "no node can both collect every gradient and reach every node (Assumption 2.1)",
         *details,
-        hint="one strongly connected graph for both is always enough; "
-        "--largest-component keeps the largest such part of a graph",
+        hint=hint,
     )
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypedDict, Union, Unpack
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import timetables as changing
 from digrad.networks import topologies as fixed
+from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
@@ -22,7 +23,7 @@ from digrad.networks.network import Network, listed
 from digrad.networks.structure import strong_parts
 from digrad.networks.timetable import Timetable
 from digrad.networks.trees import spanning_tree_weights
-from digrad.networks.weights import PushGraph, weigh
+from digrad.networks.weights import weigh
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -88,43 +89,28 @@ TIMETABLES: dict[str, Callable[..., Timetable]] = {
 }
 
 
-def build(
-    what: str,
-    n: int | None = None,
-    *,
-    push_file: str | None = None,
-    params: Mapping[str, str] | None = None,
-    seed: int | None = None,
-    weights: str | None = None,
-    push_graph: PushGraph = "same",
-    largest_component: bool = False,
-    undirected: bool = False,
-    attributes: LinkAttributes | None = None,
-    folders: Sequence[Path] = (),
-) -> Network:
-    """Make a network that stays as it is; ``weights`` default to uniform. See ``build_any``.
+class Options(TypedDict, total=False):
+    """What a network is made with, beside its topology or file; see ``built``."""
 
-    With ``push_file`` the two files hold the matrices R and C. ``attributes`` say what a file's
-    links can carry. ``mine.py:hub`` is a function of the user's own, from n to a graph or network;
-    its file is sought in ``folders`` first, and run.
+    push_file: str | None
+    params: Mapping[str, str] | None
+    weights: str | None
+    push_graph: str  # looked up: the words of files and options come as they are
+    largest_component: bool
+    undirected: bool
+    attributes: LinkAttributes | None
+    folders: Sequence[Path]
+
+
+def build(
+    what: str, n: int | None = None, *, seed: int | None = None, **options: Unpack[Options]
+) -> Network:
+    """Make a network that stays as it is; its options are those of ``built``.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    made = built(
-        what,
-        n,
-        push_file=push_file,
-        params=params,
-        seed=seed,
-        weights=weights,
-        push_graph=push_graph,
-        largest_component=largest_component,
-        undirected=undirected,
-        attributes=attributes,
-        folders=folders,
-    )
-    return _staying(made, what)
+    return _staying(built(what, n, seed=seed, **options), what)
 
 
 def built(
@@ -135,13 +121,18 @@ def built(
     params: Mapping[str, str] | None = None,
     seed: int | None = None,
     weights: str | None = None,
-    push_graph: PushGraph = "same",
+    push_graph: str = "same",
     largest_component: bool = False,
     undirected: bool = False,
     attributes: LinkAttributes | None = None,
     folders: Sequence[Path] = (),
 ) -> AnyNetwork:
-    """Make a network or a timetable; see ``build``."""
+    """Make a network or a timetable; ``weights`` default to uniform.
+
+    With ``push_file`` the two files hold the matrices R and C. ``attributes`` say what a file's
+    links can carry. ``mine.py:hub`` is a function of the user's own, from n to a graph or network;
+    its file is sought in ``folders`` first, and run.
+    """
     what = str(kind_of(what, "what", str, Path, hint="a topology's name, or a file's"))
     n = None if n is None else whole(n, "n", least=1)
     flag(largest_component, "largest_component")
@@ -197,6 +188,8 @@ def as_any(network: AnyNetworkLike) -> AnyNetwork:
 def as_network(network: AnyNetworkLike) -> Network:
     """Return a network as it is; weigh a graph uniformly; pair up two matrices.
 
+    Of a pair (None, C) the matrix R averages over the links of C.
+
     >>> as_network(Digraph(2, [(0, 1), (1, 0)]))
     Network(n=2, pull edges=2, push edges=2, roots=2)
     """
@@ -207,7 +200,8 @@ def as_network(network: AnyNetworkLike) -> Network:
     if isinstance(network, Timetable):
         return _staying(network, network)
     if isinstance(network, tuple) and len(network) == 2:
-        return Network(*network)
+        R, C = network
+        return pushed_alone(C) if R is None else Network(R, C)
     return weigh(from_networkx(network))
 
 
@@ -301,7 +295,7 @@ def _article(kind: type) -> str:
     return names.get(kind, "a name")
 
 
-def _reweighed(net: Network, weights: str | None, push_graph: PushGraph, what: str) -> Network:
+def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) -> Network:
     """Keep a network's own weights unless others are asked for."""
     if weights is None and push_graph == "same":
         return net

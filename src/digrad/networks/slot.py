@@ -44,7 +44,7 @@ class Slot:
         capacities: Capacities | None = None,
         notes: Iterable[str] = (),
     ) -> None:
-        pull, push = _weights(R, "R"), _weights(C, "C")
+        pull, push = weight_matrix(R, "R"), weight_matrix(C, "C")
         if pull.shape != push.shape:
             raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
         _check_order(pull, push)
@@ -105,7 +105,8 @@ def _size(W: csr_array) -> str:
     return f"{W.shape[0]} x {W.shape[1]}"
 
 
-def _weights(W: Any, name: str) -> csr_array:
+def weight_matrix(W: Any, name: str) -> csr_array:
+    """Return a square matrix of weights, or say what is wrong with it."""
     try:
         given: Any = W if issparse(W) else np.asarray(W)
         if given.ndim != 2 or given.dtype.kind not in "biuf":

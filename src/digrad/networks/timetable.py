@@ -186,6 +186,23 @@ class Timetable:
             arrives = works & (drawn(chances.seed, LOSS, steps, count) >= chances.loss.share)
         return Draw(arrives, arrives) if chances.loss.kind == "known" else Draw(works, arrives)
 
+    def sent(self, steps: range) -> tuple[Flags, Flags]:
+        """Say over which of ``links`` models, and shares, are sent, each (steps, links)."""
+        pulls, pushes = (np.zeros((len(steps), len(self.links)), dtype=np.bool_) for _ in range(2))
+        places = [self.place(t) for t in steps]
+        draw = self.draws(steps)
+        for place in {place for place in places if place is not None}:
+            rows = np.flatnonzero([p == place for p in places])
+            pattern = self._patterns[place]
+            drawn_values = pattern.values(steps, draw) if self.chances.one_peer else (None, None)
+            for flags, lines, values in zip(
+                (pulls, pushes), (pattern.R, pattern.C), drawn_values, strict=True
+            ):
+                off = np.flatnonzero(~lines.is_own & (lines.values > 0))
+                used = draw.works[:, lines.link[off]] if values is None else values[:, off] > 0
+                flags[np.ix_(rows, lines.link[off])] = used[rows]
+        return pulls, pushes
+
     def dense(self, steps: range) -> tuple[Floats, Floats]:
         """Return R and C of some steps, each (steps, n, n); C before silent losses."""
         n, places = self.n, [self.place(t) for t in steps]

@@ -98,7 +98,7 @@ WEIGHTS: dict[str, Callable[[Digraph, Digraph], Pair]] = {
 }
 
 
-def weigh(graph: Digraph, weights: str = "uniform", push_graph: PushGraph = "same") -> Network:
+def weigh(graph: Digraph, weights: str = "uniform", push_graph: str = "same") -> Network:
     """Build the network of a graph: pull over it, push over the same graph or its reverse.
 
     ``same`` is what one-way links allow; ``reverse`` is what the paper's text says

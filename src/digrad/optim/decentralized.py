@@ -40,6 +40,7 @@ from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
+from digrad.algorithms.contract import called
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, ParameterError, lookup, message
@@ -318,6 +319,7 @@ class Decentralized(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_usable()
+        self._watch.begin()
         with self._telling():
             skip = self._check_gradients()
         self._settings()  # refuses wrong options before anything moves
@@ -397,6 +399,14 @@ class Decentralized(torch.optim.Optimizer):
             return self.rows.xhat(self.t)
         company = self._company
         return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds from the beginning of the first step to the end of the last.
+
+        What lies between them counts, gradients above all; ``watch`` tells them apart.
+        """
+        return self._watch.seconds
 
     def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank.
@@ -574,6 +584,6 @@ def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
 def _usable(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     if not isinstance(algorithm, Estimated):
         return algorithm
-    what = f"{type(algorithm).__name__} wants gradients of single samples, which"
+    what = f"{called(algorithm)} wants gradients of single samples, which"
     hint = f"use {algorithm.method!r} here; digrad run and digrad train take both"
     raise ParameterError(message(f"{what} backward does not leave", hint=hint))

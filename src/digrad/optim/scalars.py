@@ -38,6 +38,17 @@ class Watch:
         self._every = 0  # 0: off
         self._loss: float | Tensor | None = None
         self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
+        self._begun = self._ended = 0.0  # of all steps
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first step to the end of the last."""
+        return self._ended - self._begun
+
+    def begin(self) -> None:
+        """Begin a step."""
+        if not self._begun:
+            self._begun = self._ended = perf_counter()
 
     def open(self, logger: Any, every: int) -> None:
         """Begin to write; called on every rank, and only rank 0 writes."""
@@ -53,6 +64,7 @@ class Watch:
 
     def step(self, t: int, seconds: float) -> None:
         """Count step t, which spent so many seconds in exchanges, and write when it is time."""
+        self._ended = perf_counter()
         if not self._every:
             return
         self._steps += 1

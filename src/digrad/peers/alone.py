@@ -6,7 +6,7 @@ replaced before it leaves, so a slow or broken link delays nobody; shares all ar
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -112,11 +112,12 @@ class Alone:
 
     def _look(self) -> "LinkInbox":
         """Read what has come since the last time."""
-        shares = dict[str, Tensor]()
+        shares, came = dict[str, Tensor](), set[int]()
         for rank, inlet in self.links.inlets.items():
             for buffer, size in inlet.arrived(TAG):
                 counts, fields = self._parsed(buffer, size, inlet.peer)
                 inlet.give(buffer)
+                came.add(rank)
                 self.counts, self.heard = torch.maximum(self.counts, counts), time.monotonic()
                 self._read[rank], self._newest[rank] = int(counts[rank]) - 1, fields
                 for name in self.method.adds:
@@ -130,7 +131,7 @@ class Alone:
         now = time.monotonic()  # not before: what was read had been sent by then
         if self._record:
             self.woken.append(Woke(now, self.count, dict(self._read)))
-        return LinkInbox(self, shares, now - self._began)
+        return LinkInbox(self, shares, came, now - self._began)
 
     def _send(self, parcel: Any, *, firm: bool) -> None:
         parts = [part.contiguous().reshape(-1).view(torch.uint8) for part in (self.counts, *parcel)]
@@ -156,17 +157,25 @@ class Alone:
 class LinkInbox:
     """What has come over the links of one node; see ``digrad.algorithms.asynchronous.Inbox``."""
 
-    def __init__(self, node: Alone, shares: dict[str, Tensor], now: float) -> None:
-        self._node, self._shares = node, shares
+    def __init__(self, node: Alone, shares: dict[str, Tensor], came: set[int], now: float) -> None:
+        self._node, self._shares, self._came = node, shares, came
         self.own, self.kept = node._own, node._kept
         self.now = torch.tensor([[now]], dtype=torch.float64)
 
     def pulled(self, name: str) -> Tensor:
         """Σⱼ R[i, j] times the newest value."""
+        return self._summed(name, self._node._newest)
+
+    def news(self, name: str) -> tuple[Tensor, Tensor]:
+        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
+        share = sum(self._node._pull[rank] for rank in self._came)
+        return self._summed(name, self._came), torch.full_like(self.own, share)
+
+    def _summed(self, name: str, ranks: Iterable[int]) -> Tensor:
         node = self._node
         total = torch.zeros_like(getattr(node.method.parcel(node.state), name))
-        for rank, fields in node._newest.items():
-            total = total + node._pull[rank] * fields[name]
+        for rank in ranks:
+            total = total + node._pull[rank] * node._newest[rank][name]
         return total
 
     def pushed(self, name: str) -> Tensor:

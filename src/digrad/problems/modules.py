@@ -90,7 +90,7 @@ class ModuleProblem:
         _check_sizes(data, batch, node_samples)
         check_place(device, dtype)
         parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
-        self.nodes, self.batch, self._node_samples = len(parts), int(batch), node_samples
+        self.nodes, self.batch, self.node_samples = len(parts), int(batch), node_samples
         self._prepare, self._augment, self._dtype = prepare, augment, dtype
         self._half, self._way = precision == "bf16", way
         self._decay = real(weight_decay, "weight_decay", least=0, hint="try 1e-4")
@@ -243,7 +243,7 @@ class ModuleProblem:
             loss, accuracy = judge(xhat, self._testing, self._with(0)).unbind(-1)
             found |= {"test_loss": loss, "test_accuracy": accuracy}
         if self._testing and {"worst_accuracy", "mean_accuracy"} & {*wanted}:
-            some = self._testing.thinned(self._node_samples)
+            some = self._testing.thinned(self.node_samples)
             _, each = judge(x, some, self._with(1)).unbind(-1)
             mean = each.double().mean(-1).to(each)  # rounded once: never below the worst
             found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
@@ -254,7 +254,7 @@ class ModuleProblem:
         one, wanted = self._evaluation.operations(self._training), {*metrics}
         trained = len(self._training.targets)
         tested = len(self._testing.targets) if self._testing else 0
-        judged = min(tested, self._node_samples or tested)
+        judged = min(tested, self.node_samples or tested)
         passes = [(trained, 1)] * bool(wanted & {"loss", "accuracy", "gap"})
         passes += [(3 * trained, 3)] * ("gradient_norm" in wanted)
         passes += [(tested, 1)] * bool(wanted & {"test_loss", "test_accuracy"})

@@ -16,6 +16,9 @@ METRICS = (
 SENT = ("messages", "bytes")
 VALUES = (*METRICS, *SENT)
 TIMED = ("time", "rounds")  # only where there is a clock
+WALL = (
+    "seconds"  # of steps on real processes; in a file of its own, since no two runs have the same
+)
 COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *VALUES, "diverged_at")
 
 # What a reader wants to see first; the rest as in the file.

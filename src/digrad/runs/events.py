@@ -17,6 +17,7 @@ from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.clocks.calendar import Calendar
+from digrad.clocks.patient import Patient
 from digrad.engines.events import Events
 from digrad.engines.flights import Flight, Steps, Who, stored, taken_up
 from digrad.engines.pairs import Pairs
@@ -35,10 +36,10 @@ def unwaiting_engine(
     assert isinstance(timing, Unwaiting)
     place = {"device": start.device}
     if isinstance(method, Asynchronous):
-        assert isinstance(timing.calendar, Calendar)
+        assert isinstance(timing.calendar, Calendar | Patient)
         return Events(method, net, timing.calendar, **place, dtype=start.dtype)
     assert isinstance(method, Pairwise)
-    assert not isinstance(timing.calendar, Calendar)
+    assert not isinstance(timing.calendar, Calendar | Patient)
     return Pairs(method, timing.calendar, **place)
 
 
@@ -121,24 +122,28 @@ class _Samples:
         shape = problem.nodes, 2 * self.ahead, *one.shape[2:]
         self._shelf = torch.empty(shape, dtype=one.dtype, device=self._device)
         self._held = [[-1, -1] for _ in range(problem.nodes)]  # stretches that are there
-        self._at = [-1] * problem.nodes  # the stretch that each node is in
+        self._until = [0] * problem.nodes  # numbers of each node that are there, and were asked for
+        self._last = [-1] * problem.nodes
 
     def of(self, who: Who) -> Tensor:
         """Return the samples of these gradients, on axes (trial, row, ...)."""
+        until, last = self._until, self._last
         for node, number in who.pairs:
-            stretch = number // self.ahead
-            if self._held[node][stretch % 2] != stretch:
-                self._fetch(node, stretch)
-            self._at[node] = stretch
-        places = who.nodes * (2 * self.ahead) + who.numbers % (2 * self.ahead)
+            last[node] = number
+            if not until[node] - self.ahead <= number < until[node]:
+                self._enter(node, number // self.ahead)
+        places = torch.add(who.numbers % (2 * self.ahead), who.nodes, alpha=2 * self.ahead)
         return self._shelf.flatten(0, 1).index_select(0, places).transpose(0, 1)
 
-    def _fetch(self, node: int, stretch: int) -> None:
-        """Draw a stretch for a node, and for all that will want it next."""
+    def _enter(self, node: int, stretch: int) -> None:
+        """Have a stretch for a node that comes to it, and for all that will want it next."""
+        self._until[node] = (stretch + 1) * self.ahead
+        if self._held[node][stretch % 2] == stretch:
+            return
         some = [
             i
             for i, held in enumerate(self._held)
-            if i == node or (self._at[i] == stretch - 1 and held[stretch % 2] != stretch)
+            if i == node or (self._last[i] // self.ahead == stretch - 1 != held[stretch % 2] - 1)
         ]
         for i in some:
             self._held[i][stretch % 2] = stretch

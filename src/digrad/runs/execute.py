@@ -8,10 +8,10 @@ from typing import Any
 from digrad.base.errors import ParameterError, message
 from digrad.runs.execution import Execution, Local
 from digrad.runs.experiment import Experiment
-from digrad.runs.folder import RunFolder, Store
+from digrad.runs.folder import JobFile, Memory, RunFolder, Store
 from digrad.runs.launches import Launch
 from digrad.runs.local_workers import LocalCrew, most_workers
-from digrad.runs.lock import locked
+from digrad.runs.lock import locked, refuse_held
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Given, Job, Plan, plan, resolved
 from digrad.runs.progress import telling
@@ -53,6 +53,7 @@ def run(
             cluster of Dask's; ``workers`` is then how many to take at most.
     """
     folder, asked = RunFolder(Path(out)), resolved(experiment)
+    refuse_held(folder.path)
     stored = folder.check(asked, resume=resume)
     Launch.read(folder.path).refuse_other_messages("")
     work = plan(stored, device, given=given)
@@ -66,6 +67,22 @@ def run(
             else:
                 carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
+
+
+def run_in_memory(
+    experiment: Experiment,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    given: Given | None = None,
+    workers: int | None = None,
+    cluster: Any = None,
+) -> tuple[Plan, list[JobFile]]:
+    """Run an experiment without a folder; return what was run, and what came of each job."""
+    work, store = plan(resolved(experiment), device, given=given), Memory()
+    common = Common(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
+    do_jobs(common, store, workers, cluster)
+    return work, [store.jobs[job.index] for job in work.jobs]
 
 
 def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from inspect import Parameter, signature
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -84,11 +85,18 @@ class AlgorithmSpec:
     params: dict[str, Any] = field(default_factory=dict)
     estimator: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: samples
     compress: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: as it is
+    # Step sizes by the names of networks, instead of all others there.
+    step_sizes_on: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """What figures call it."""
         return self.name or self.algorithm
+
+    @property
+    def every_size(self) -> tuple[float, ...]:
+        """All step sizes of its own, on whatever network."""
+        return (*self.step_sizes, *(size for on in self.step_sizes_on.values() for size in on))
 
     @property
     def inner_kind(self) -> str:
@@ -129,6 +137,7 @@ class Experiment:
     # in tensors of its own, as sums in a tensor of another size round differently.
     grown_from: tuple[tuple[int, ...], ...] = ()
     clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
+    tried: tuple[float, ...] = ()  # the grid from which ``digrad tune`` chose the step sizes
     # Where the files that it names are sought before they are sought here; no key of a file.
     folders: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -166,9 +175,7 @@ class Experiment:
                 raise ExperimentError(
                     f"{where} must be different numbers from 0 on, got {shown(sizes)}"
                 )
-        for a in self.algorithms:
-            if not (a.step_sizes or self.step_sizes):
-                raise ExperimentError(f"algorithms.{a.label} has no step size: step_sizes is empty")
+        self._check_some_size()
         for what, labels in (
             ("networks", [n.label for n in self.networks]),
             ("algorithms", [a.label for a in self.algorithms]),
@@ -182,7 +189,25 @@ class Experiment:
                 )
 
     def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
-        return [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
+        own = [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
+        for a in self.algorithms:
+            where = f"algorithms.{a.label}.step_sizes_on"
+            for name, sizes in a.step_sizes_on.items():
+                lookup({n.label: n for n in self.networks}, name, f"network in {where}")
+                own.append((f"{where}.{name}", sizes))
+        return own
+
+    def _check_some_size(self) -> None:
+        for network, a in product(self.networks, self.algorithms):
+            if not self.sizes(network.label, a):
+                where = f" on {network.label}" if a.every_size else ""
+                what = f"algorithms.{a.label} has no step size{where}: step_sizes is empty"
+                raise ExperimentError(what)
+
+    def sizes(self, network: str, algorithm: AlgorithmSpec) -> tuple[float, ...]:
+        """The step sizes of an algorithm on a network."""
+        own = algorithm.step_sizes_on.get(network, algorithm.step_sizes)
+        return own or self.step_sizes
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -195,8 +220,8 @@ class Experiment:
     @property
     def trials(self) -> int:
         """How many runs it consists of."""
-        sizes = sum(len(a.step_sizes or self.step_sizes) for a in self.algorithms)
-        return len(self.networks) * sizes * len(self.seeds)
+        pairs = product(self.networks, self.algorithms)
+        return sum(len(self.sizes(net.label, a)) for net, a in pairs) * len(self.seeds)
 
 
 def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
@@ -239,13 +264,14 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
     del plain["folders"]
     if not plain["grown_from"]:  # as experiments were written before they could grow
         del plain["grown_from"]
-    if not plain["clock"]:  # as experiments were written before there was one
-        del plain["clock"]
+    for key in ("clock", "tried"):  # as experiments were written before there were any
+        if not plain[key]:
+            del plain[key]
     if plain["precision"] == "full":  # as experiments were written before there was a choice
         del plain["precision"]
     # What is not said is left out, as experiments were written before it could be said.
     for algorithm in plain["algorithms"]:
-        for key in ("estimator", "compress"):
+        for key in ("step_sizes_on", "estimator", "compress"):
             if not algorithm[key]:
                 del algorithm[key]
     for network in plain["networks"]:
@@ -312,7 +338,7 @@ def typed(value: Any, kind: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ExperimentError(f"{where} must be a table, got {shown(value)}")
-        return dict(value)
+        return {k: typed(one, options[1], f"{where}.{k}") for k, one in value.items()}
     if origin is tuple:
         if not isinstance(value, list | tuple):
             if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3

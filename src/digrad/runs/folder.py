@@ -133,7 +133,9 @@ class RunFolder:
             return experiment
         if not resume:
             hint = "--resume goes on with it; --extend adds to it; --force puts it aside"
-            raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
+            python = "resume=True goes on with it; or name another folder"
+            what = f"{self.path} already holds a run"
+            raise RunFolderError(message(what, hint=hint, python=python))
         before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
         # Files are sought where they are now, or the copies here would hide that they changed.
@@ -337,5 +339,6 @@ def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: s
                     f"the experiment has changed since this run began: {within}{key} was "
                     f"{before[key]!r} and is {now.get(key)!r}",
                     hint="undo the change (was it --quick?), or start a new run with --out",
+                    python="undo the change, or start a new run with out=",
                 )
             )

@@ -34,12 +34,7 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
         lock = FileLock(folder / (LOCK + part), timeout=PATIENCE)
         lock.acquire()
     except Timeout:
-        raise LockedError(
-            message(
-                f"{folder / part} is being written by {_holder(folder / (WRITER + part))}",
-                hint="wait until it is done, or name another folder with --out",
-            )
-        ) from None
+        raise _taken(folder, part) from None
     except OSError as error:
         hint = "choose a folder that can be written to"
         raise WriteError(message(f"cannot write {folder}: {error}", hint=hint)) from error
@@ -52,10 +47,22 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
         lock.release()
 
 
+def refuse_held(folder: Path) -> None:
+    """Say who is writing to a folder, if anybody is, before anything else is said of it."""
+    if held(folder):
+        raise _taken(folder)
+
+
+def _taken(folder: Path, part: str = "") -> LockedError:
+    who = _holder(folder / (WRITER + part))
+    hint = "wait until it is done, or name another folder with --out"
+    return LockedError(message(f"{folder / part} is being written by {who}", hint=hint))
+
+
 def held(folder: Path) -> bool:
     """Say whether a process is writing to a folder; nothing is written to find out."""
     path = folder / LOCK
-    if path.is_symlink() or not path.is_file():
+    if os.path.islink(path) or not os.path.isfile(path):  # no error where no file can be
         return False
     try:
         with plain_file(path, follow=False) as file:

@@ -20,7 +20,7 @@ LITTLE = 1.0  # seconds that all records of a job may take, whatever their share
 # operations and numbers read or written in a second, and seconds that a call of a kernel takes.
 OPERATIONS, NUMBERS, CALL = 1.2e10, 5e9, 1e-5
 # Beside what the problem does: vectors that are read or written for each node, calls.
-STEP_VECTORS, STEP_CALLS = 4, 5
+STEP_VECTORS, STEP_CALLS = 4, 10
 RECORD_VECTORS, RECORD_CALLS = 4, 20
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from digrad import __version__
-from digrad.algorithms import METHODS, UNWAITING, Algorithm, Method, costs
+from digrad.algorithms import UNWAITING, Algorithm, Method, costs, methods
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
@@ -36,7 +36,7 @@ from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Gauge
 from digrad.runs.recursion import Pace, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
-from digrad.runs.timing import Sizes, Timing, Unwaiting, kept_vectors, timing
+from digrad.runs.timing import Sizes, Timing, Unwaiting, simulated_vectors, timing
 from digrad.theory import Setting, constants, gamma_theorem
 from digrad.theory.cycles import root_vectors
 
@@ -137,14 +137,14 @@ def plan(
             check_samples(method, problem)
             check_messages(method, net, problem.dim, message_dtype)
             on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
-            method = _with_memory(method, net)
+            method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
         gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype, sent)
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
-        for trials in _parts(experiment, spec, method, problem):
+        for trials in _parts(experiment, name, spec, method, problem):
             pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
             label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
@@ -185,17 +185,18 @@ def resolved(experiment: Experiment) -> Experiment:
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
         schedule = replace(schedule, params=params)
+    times = experiment.clock
+    if times or any(a.algorithm in UNWAITING for a in experiment.algorithms):
+        times = full(clock, times, ("folders",))
+    known = methods(clock=bool(times))
     algorithms = tuple(
         a
         if a.algorithm in NOT_BY_NAME
         else replace(
-            a, params=full(_named(METHODS, a.algorithm, "algorithm", experiment), a.params, ())
+            a, params=full(_named(known, a.algorithm, "algorithm", experiment), a.params, ())
         )
         for a in experiment.algorithms
     )
-    times = experiment.clock
-    if times or any(a.algorithm in UNWAITING for a in algorithms):
-        times = full(clock, times, ("folders",))
     experiment = replace(experiment, problem=problem, schedule=schedule)
     return replace(experiment, algorithms=algorithms, clock=times)
 
@@ -287,10 +288,7 @@ def _sizes(method: Method[Any], problem: Problem, message_dtype: torch.dtype | N
     size = problem.start().element_size()
     rounded = message_dtype is not None and problem.dim > 1
     each = message_dtype.itemsize if rounded and message_dtype else size
-    bits = 8 * problem.dim * each
-    if isinstance(method, Algorithm):
-        bits = method.row_bits(problem.dim, 8 * each)
-    return Sizes(-(-bits // 8), size)
+    return Sizes(-(-method.row_bits(problem.dim, 8 * each) // 8), size)
 
 
 def _timing(
@@ -299,22 +297,18 @@ def _timing(
     """Put a method on the clock; one that waits for nobody always has one."""
     if times is None and isinstance(method, Algorithm):
         return None
-    if isinstance(net, Timetable):
-        who = "the clock" if isinstance(method, Algorithm) else type(method).__name__
-        what = f"{who} takes a network that stays as it is, not a timetable"
-        hint = "drop every, keep and loss; a clock has delays and losses of its own"
-        raise ExperimentError(message(what, hint=hint))
     return timing(method, net, times or Clock(), size)
 
 
-def _with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
+def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
     """Return a method with what it has to remember where messages are lost in silence."""
     return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
 
 
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     """Make one method of an experiment; a class of the user's own is loaded."""
-    make = _named(METHODS, spec.algorithm, "algorithm", experiment)
+    known = methods(clock=bool(experiment.clock))
+    make = _named(known, spec.algorithm, "algorithm", experiment)
     method: Any = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
@@ -378,18 +372,22 @@ def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> floa
 
 
 def _parts(
-    experiment: Experiment, spec: AlgorithmSpec, method: Method[Any], problem: Problem
+    experiment: Experiment,
+    network: str,
+    spec: AlgorithmSpec,
+    method: Method[Any],
+    problem: Problem,
 ) -> Iterator[Trials]:
     """Cut the sweep into pieces that fit into memory and, on a CPU, keep several cores busy.
 
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
     start, numbers = problem.start(), problem.nodes * problem.dim
-    kept = costs(method).memory if isinstance(method, Algorithm) else kept_vectors(method)
+    kept = costs(method).memory if isinstance(method, Algorithm) else simulated_vectors(method)
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    for pairs in _grown(experiment, spec):
+    for pairs in _grown(experiment, network, spec):
         pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
         at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
         if not start.is_cuda:
@@ -406,12 +404,14 @@ def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> 
     check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
 
 
-def _grown(experiment: Experiment, spec: AlgorithmSpec) -> Iterator[list[tuple[float, int]]]:
+def _grown(
+    experiment: Experiment, network: str, spec: AlgorithmSpec
+) -> Iterator[list[tuple[float, int]]]:
     """Return step sizes with seeds: what was there first, then what was added each time."""
-    sizes, seeds = spec.step_sizes or experiment.step_sizes, experiment.seeds
+    sizes, seeds = experiment.sizes(network, spec), experiment.seeds
     done = set[tuple[float, int]]()
     for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
-        first = sizes if spec.step_sizes else sizes[:many]
+        first = sizes if spec.every_size else sizes[:many]
         pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
         done.update(pairs)
         if pairs:

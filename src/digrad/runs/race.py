@@ -15,15 +15,17 @@ import torch
 from digrad.algorithms import Algorithm, Method, as_method, check
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.clocks import Clock, clock
-from digrad.engines.simulator import Simulator
-from digrad.networks import Network
+from digrad.clocks.patient import Patient
+from digrad.engines.changing import simulator
+from digrad.networks import AnyNetwork, Network
 from digrad.problems import Quadratic
 from digrad.runs.events import Loop, Rounds, unwaiting_engine
 from digrad.runs.experiment import arguments
 from digrad.runs.metrics import Gauge
+from digrad.runs.planning import with_memory
 from digrad.runs.recursion import Recursion, Trials
-from digrad.runs.timing import InStep, Sizes, Timing, timing
-from digrad.theory.eigenvectors import perron
+from digrad.runs.timing import InStep, Sizes, Timing, Unwaiting, timing
+from digrad.theory.cycles import root_vectors
 
 METHODS = ("push-pull", "sgp", "ab-cta", "r-fast", "rasgp", "ad-psgd")
 STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -68,7 +70,7 @@ def read_clock(text: str) -> Clock:
 
 
 def race(
-    networks: Mapping[str, Network],
+    networks: Mapping[str, AnyNetwork],
     methods: Sequence[str],
     times: Clock,
     sizes: Sizes,
@@ -78,25 +80,25 @@ def race(
     found, refused = [], dict[str, str]()
     for label, net in networks.items():
         for name in methods:
-            method = as_method(name)
+            method = as_method(name, clock=True)
             try:
                 check(method, net)
                 on_clock = timing(method, net, times, sizes)
             except DigradError as error:
                 refused[f"{name} on {label}"] = str(error).splitlines()[0]
                 continue
-            best = _first(method, net, on_clock, course or Course())
+            best = _first(with_memory(method, net), net, on_clock, course or Course())
             found.append(Runner(label, name, *best, bottleneck(on_clock, net)))
     found.sort(key=lambda one: (one.time is None, one.time or 0.0))
     return found, refused
 
 
 def _first(
-    method: Method[Any], net: Network, on_clock: Timing, course: Course
+    method: Method[Any], net: AnyNetwork, on_clock: Timing, course: Course
 ) -> tuple[float | None, float | None, float | None]:
     """Return the best step, and gradients and time until it is there."""
     problem = Quadratic.generate(net.n, course.dim, sigma=course.sigma, dtype=torch.float64)
-    fair = 1 / method.moves_by(perron(net).n_pi)
+    fair = 1 / method.moves_by(root_vectors(net).n_pi)
     trials = Trials([0] * len(STEPS), [step * fair for step in STEPS])
     loop = _loop(method, net, on_clock, problem, trials)
     gauge = Gauge.make(method, problem, net, ("gap",))
@@ -113,20 +115,23 @@ def _first(
 
 
 def _loop(
-    method: Method[Any], net: Network, on_clock: Timing, problem: Quadratic, trials: Trials
+    method: Method[Any], net: AnyNetwork, on_clock: Timing, problem: Quadratic, trials: Trials
 ) -> Loop:
     start = problem.start()
     if isinstance(method, Algorithm):
-        engine = Simulator(net, dtype=start.dtype)
+        engine = simulator(net, dtype=start.dtype)
         return Recursion(method, engine, problem, trials, lambda t: 1.0)
+    assert isinstance(net, Network)  # others were refused
     events = unwaiting_engine(method, net, on_clock, start)
     return Rounds(method, events, problem, trials, lambda t: 1.0)
 
 
-def bottleneck(on_clock: Timing, net: Network) -> str:
+def bottleneck(on_clock: Timing, net: AnyNetwork) -> str:
     """Say what a step waits for longest: a node's gradient or a link."""
-    if not isinstance(on_clock, InStep):
-        return "nobody waits"
+    if isinstance(on_clock, Unwaiting):
+        old = isinstance(on_clock.calendar, Patient)
+        return "messages of the exchange before" if old else "nobody waits"
+    assert isinstance(on_clock, InStep)
     waiting = on_clock.waiting
     spans = waiting.spans(0, 20)
     computing = np.mean([span.computed - span.start for span in spans], axis=0)

@@ -160,7 +160,7 @@ class Distributed:
     def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
         """Write how long it took, and scalars, if that is wanted."""
         if self._wall is not None:
-            self._wall.note(job.labels[0][:2], t)
+            self._wall.note(job.labels, t)
         if self._scalars is not None:
             self._scalars.write(job.labels, work.engine, t, numbers)
 

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from digrad.algorithms.compression.compressed import draws
 from digrad.algorithms.compression.drawn import Drawn
-from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome
+from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome, called
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
+from digrad.runs.recording import Block, Recording, cloned
 
 CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
 ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
@@ -47,10 +48,6 @@ class Stacking(Protocol):
     def mixer(self, *parts: Tensor) -> Mixer:
         """Return the mixer of one step."""
         ...
-
-
-# Mixer, state, samples, step sizes; and what its mixers are made of, for an engine that stacks.
-Block = Callable[..., Any]
 
 
 class Moment(NamedTuple):
@@ -148,14 +145,26 @@ class Recursion:
         for steps in self._stretches(moment.t, stop):
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
-            for part in self._blocks(steps):
-                net, parts = self._net(part)
-                take = self._take(part, net)
-                near, far = part.start - steps.start, part.stop - steps.start
-                state = take(net, state, samples[near:far], lrs[near:far], *parts)
+            alone = self.pace.steps == "single" and not self._estimates
+            take = self._one_by_one if alone else self._in_blocks
+            state = take(state, steps, samples, lrs)
         if any(state is recording.state for recording in self._recordings.values()):
-            state = _cloned(state)  # as a recording goes on writing into its own
+            state = cloned(state)  # as a recording goes on writing into its own
         return Moment(stop, state)
+
+    def _one_by_one(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
+        # Taken apart at once: on small problems every view costs as much as a product.
+        for t, sample, lr in zip(steps, samples.unbind(), lrs.unbind(), strict=True):
+            state = self._step(self._mixer(t), state, sample, lr)
+        return state
+
+    def _in_blocks(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
+        for part in self._blocks(steps):
+            net, parts = self._net(part)
+            take = self._take(part, net)
+            near, far = part.start - steps.start, part.stop - steps.start
+            state = take(net, state, samples[near:far], lrs[near:far], *parts)
+        return state
 
     @torch.no_grad()
     def walk(self, moment: Moment, stop: int) -> Iterator[Moment]:
@@ -327,7 +336,7 @@ class Recursion:
             return self._estimated(part.start)
         if self.pace.steps == "recorded" and part.start > 0 and not self._draws:
             kind = len(part), net
-            return self._recordings.setdefault(kind, _Recording(self._block))
+            return self._recordings.setdefault(kind, Recording(self._block))
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Any, state: Any, samples: Tensor, lrs: Tensor, *parts: Tensor) -> Any:
@@ -344,7 +353,7 @@ class Recursion:
         return graph
 
     @cached_property
-    def _recordings(self) -> dict[tuple[int, Mixer], "_Recording"]:
+    def _recordings(self) -> dict[tuple[int, Mixer], "Recording"]:
         return {}  # by how many steps they take, and how these mix
 
     @cached_property
@@ -391,56 +400,7 @@ class _Drawn:
 def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
     if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
-        what = f"{type(algorithm).__name__} remembers the gradients of samples, and "
+        what = f"{called(algorithm)} remembers the gradients of samples, and "
         what += f"{type(problem).__name__} does not say which it draws"
         hint = 'use the problem "logistic", or one with sizes, numbers, sample_gradient and '
         raise ParameterError(message(what, hint=hint + "local_gradient"))
-
-
-class _Recording:
-    """A block of steps as a CUDA graph: launched as a whole, without Python in between.
-
-    It reads from and writes to tensors of its own, so that replays follow one another without
-    a copy; its ``state`` changes with every replay.
-    """
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self.state: Any = None
-        self._inputs: tuple[Tensor, ...] | None = None
-
-    def __call__(self, net: Mixer, state: Any, *inputs: Tensor) -> Any:
-        if self._graph is None or self._inputs is None:
-            self._record(net, state, inputs)
-        assert self._graph is not None
-        assert self._inputs is not None
-        if state is not self.state:
-            for own, given in zip(self.state, state, strict=True):
-                if own is not None:
-                    own.copy_(given)
-        for own, given in zip(self._inputs, inputs, strict=True):
-            own.copy_(given)
-        self._graph.replay()
-        return self.state
-
-    def _record(self, net: Mixer, state: Any, inputs: tuple[Tensor, ...]) -> None:
-        self.state, self._inputs = _cloned(state), tuple(given.clone() for given in inputs)
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries allocate and tune on their first calls
-            for _ in range(2):
-                self._block(net, self.state, *self._inputs)
-        torch.cuda.current_stream().wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        # On the same stream: libraries have their scratch memory by stream, and recordings that
-        # are replayed side by side must not share it. What other threads do meanwhile is theirs.
-        with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
-            after = self._block(net, self.state, *self._inputs)
-            for own, new in zip(self.state, after, strict=True):
-                if own is not None:
-                    own.copy_(new)
-
-
-def _cloned(state: Any) -> Any:
-    return type(state)(*(None if v is None else v.clone() for v in state))

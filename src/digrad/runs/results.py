@@ -13,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
+from digrad.base.errors import (
+    FileFormatError,
+    ParameterError,
+    UnknownNameError,
+    lookup,
+    message,
+    shown,
+)
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES
+from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES, WALL
+from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile
+from digrad.runs.wall import read_seconds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,8 +80,11 @@ class Results:
     trials: tuple[Trial, ...]
     trial: Integers  # (rows,): place in ``trials``
     step: Integers  # (rows,)
-    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded
+    columns: Mapping[str, Floats]  # (rows,) for each of VALUES and TIMED, NaN where not recorded;
+    # and of ``seconds``, where real processes took them
     planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
+    # The grid of each run from which its step sizes were chosen before, by other seeds.
+    tried: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def unfinished(self) -> dict[Key, int]:
@@ -92,8 +104,9 @@ class Results:
         return len(reached | ended)
 
     @classmethod
-    def of(cls, run: str, jobs: Iterable[JobFile], steps: int = 0) -> "Results":
+    def of(cls, experiment: Experiment, jobs: Iterable[JobFile]) -> "Results":
         """Take over what jobs have recorded, as a run folder would give it back."""
+        run = experiment.name
         trials, parts = list[Trial](), list[tuple[Any, Any, Any]]()
         for job in jobs:
             for k, (network, algorithm, size, seed) in enumerate(job.labels):
@@ -111,7 +124,8 @@ class Results:
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)
-        return cls(tuple(trials), *steps_at, columns, {run: steps})
+        known = {run: experiment.steps}, {run: experiment.tried}
+        return cls(tuple(trials), *steps_at, columns, *known)
 
     @classmethod
     def read(cls, *folders: str | Path) -> "Results":
@@ -130,7 +144,7 @@ class Results:
         index: dict[Trial, int] = {}
         parts: list[list[Floats]] = []
         told = [_told(path) for path in paths]
-        names = _names(paths, [name for name, _ in told])
+        names = _names(paths, [one.name for one in told])
         for path, run in zip(paths, names, strict=True):
             try:
                 parts += _read(path / "metrics.csv", run, index)
@@ -144,8 +158,15 @@ class Results:
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
         named = dict(zip((*VALUES, *TIMED), kept, strict=True))
-        planned = dict(zip(names, (steps for _, steps in told), strict=True))
-        return cls(tuple(index), trial, step.astype(np.int64), named, planned)
+        seconds = [read_seconds(path) for path in paths]
+        if any(seconds):
+            of_run = dict(zip(names, seconds, strict=True))
+            known = [of_run[t.key.run].get((*t.key[1:], t.seed), {}) for t in index]
+            at = zip(trial.tolist(), step.astype(np.int64).tolist(), strict=True)
+            named[WALL] = np.array([known[k].get(t, nan) for k, t in at])
+        planned = dict(zip(names, (one.steps for one in told), strict=True))
+        tried = dict(zip(names, (one.tried for one in told), strict=True))
+        return cls(tuple(index), trial, step.astype(np.int64), named, planned, tried)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -196,7 +217,7 @@ class Results:
             several = [choice] if isinstance(choice, str | float | int) else choice
             names = [_written(value, part) for value in several]
             for name in names:
-                lookup(dict.fromkeys(have), name, part.replace("_", " "))
+                _check_there(name, have, part)
             keep &= np.array([name in names for name in have])
         if not keep.any():
             said = ", ".join(f"{part}={shown(choice)}" for part, choice in wanted.items())
@@ -220,7 +241,26 @@ class Results:
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
-        return Results(trials, place[self.trial[rows]], self.step[rows], columns, self.planned)
+        known = self.planned, self.tried
+        return Results(trials, place[self.trial[rows]], self.step[rows], columns, *known)
+
+
+def _check_there(name: str, have: Sequence[str], part: str) -> None:
+    """Say what is near a value that no trial has: in size, if it is a number."""
+    if name in have or part not in ("step_size", "seed"):
+        lookup(dict.fromkeys(have), name, part.replace("_", " "))
+        return
+    said = _number(name)
+    near = sorted(dict.fromkeys(have), key=lambda one: abs(_number(one) - said))[:3]
+    hint = f"nearest are {', '.join(sorted(near, key=_number))}"
+    raise UnknownNameError(message(f"no trial has {part.replace('_', ' ')} {name}", hint=hint))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _written(value: str | float, part: str) -> str:
@@ -252,8 +292,16 @@ def _names(paths: Sequence[Path], names: list[str]) -> list[str]:
     return names
 
 
-def _told(path: Path) -> tuple[str, int]:
-    """Return what a run is called, and how many steps it is to have; 0: nobody knows."""
+class _Told(NamedTuple):
+    """What a run says of itself."""
+
+    name: str
+    steps: int  # that it is to have; 0: nobody knows
+    tried: tuple[float, ...]
+
+
+def _told(path: Path) -> _Told:
+    """Read what a run says of itself; its folder's name where it says nothing."""
     file, said = path / "experiment.toml", dict[str, Any]()
     try:
         if file.exists():  # metrics can be read without
@@ -261,9 +309,10 @@ def _told(path: Path) -> tuple[str, int]:
     except (OSError, ValueError) as error:
         hint = "mend the file, or remove it to call the run by its folder"
         raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
-    name, steps = said.get("name"), said.get("steps")
+    name, steps, tried = said.get("name"), said.get("steps"), said.get("tried")
     known = name if isinstance(name, str) and name else path.resolve().name
-    return known, steps if isinstance(steps, int) else 0
+    sizes = tuple(x for x in tried if isinstance(x, float)) if isinstance(tried, list) else ()
+    return _Told(known, steps if isinstance(steps, int) else 0, sizes)
 
 
 # The columns that a file must have, and how to read a cell of each.

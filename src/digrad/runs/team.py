@@ -223,7 +223,8 @@ def packed(common: Common, threads: int) -> bytes:
     given = replace(common.given or Given(), networks=dict(work.networks))
     described = {a.label for a in work.experiment.algorithms if a.algorithm not in NOT_BY_NAME}
     objects = {k: v for k, v in given.algorithms.items() if k not in described}
-    given = replace(given, algorithms=objects)
+    by_name = work.experiment.problem.kind not in NOT_BY_NAME  # which workers make themselves
+    given = replace(given, algorithms=objects, problem=None if by_name else given.problem)
     order = Order(work.experiment, common.device, given, threads, common.checkpoint_seconds)
     out = BytesIO()
     try:

@@ -11,8 +11,8 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import is_own
 from digrad.clocks import Clock
 from digrad.clocks.draws import Floats
-from digrad.networks import Network
-from digrad.networks.registry import as_network
+from digrad.clocks.patient import Patient
+from digrad.networks import AnyNetwork, as_any
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import JobFile, RunFolder
 from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
@@ -59,13 +59,13 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
             method = _method(experiment, algorithm)
             if method is not None:
                 net = _network(store, experiment, network)
-                lanes = lanes_of(method, net, clock, _sizes(job), end)
+                lanes = lanes_of(method, net, clock, _sizes(method, job), end)
                 found.append(Timeline(network, algorithm, lanes, end))
     return found
 
 
 def lanes_of(
-    method: Method[Any], net: Network, clock: Clock, sizes: Sizes, until: float
+    method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes, until: float
 ) -> list[Lane]:
     """Return what the nodes of one network do until some time."""
     on_clock = timing(method, net, clock, sizes)
@@ -90,16 +90,21 @@ def _in_step(on_clock: InStep, lanes: list[Lane], until: float) -> None:
 
 
 def _unwaiting(on_clock: Unwaiting, clock: Clock, lanes: list[Lane], until: float) -> None:
-    """A gradient that ends when it does began as long before as it takes; gaps are waits."""
+    """A gradient that ends when it does began as long before as it takes; gaps are waits.
+
+    Who waits for messages does so with its gradient in hand.
+    """
+    hand = isinstance(on_clock.calendar, Patient)
     last, rounds = [0.0] * len(lanes), 0
     while rounds == 0 or min(last) < until:
         found = on_clock.calendar.rounds(rounds, rounds + 1)
         spent = clock.computing(found.node, found.number)
         for node, end, long in zip(found.node, found.time, spent, strict=True):
-            start = float(end - long)
-            if start > last[node] + 1e-9:
-                lanes[node].waiting.append((last[node], start))
-            lanes[node].computing.append((start, float(end)))
+            start = last[node] if hand else float(end - long)
+            if end - long > last[node] + 1e-9:
+                wait = (start + float(long), float(end)) if hand else (last[node], start)
+                lanes[node].waiting.append(wait)
+            lanes[node].computing.append((start, start + float(long)))
             last[node] = float(end)
         rounds += 1
 
@@ -110,12 +115,12 @@ def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Float
     return clock.computing(node, np.tile(np.arange(20), n))
 
 
-def _network(store: RunFolder, experiment: Experiment, label: str) -> Network:
+def _network(store: RunFolder, experiment: Experiment, label: str) -> AnyNetwork:
     place = [spec.label for spec in experiment.networks].index(label)
     net = store.network(place)
     if net is None:
         raise ParameterError(f"{store.path} does not hold the network {label}")
-    return as_network(net)
+    return as_any(net)
 
 
 def _method(experiment: Experiment, label: str) -> Method[Any] | None:
@@ -124,6 +129,7 @@ def _method(experiment: Experiment, label: str) -> Method[Any] | None:
     return None if own else method_of(experiment, spec)
 
 
-def _sizes(job: JobFile) -> Sizes:
+def _sizes(method: Method[Any], job: JobFile) -> Sizes:
     rows = job.answers if job.answers is not None else next(iter(job.state.values()))
-    return Sizes(rows.shape[-1] * rows.itemsize, rows.itemsize)
+    bits = method.row_bits(rows.shape[-1], 8 * rows.itemsize)
+    return Sizes(-(-bits // 8), rows.itemsize)

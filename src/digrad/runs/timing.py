@@ -8,16 +8,20 @@ import numpy as np
 import torch
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.contract import Algorithm, Method, Needs
+from digrad.algorithms.contract import Algorithm, Method, Needs, called
 from digrad.algorithms.exchanges import Exchange, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
 from digrad.clocks import Clock
 from digrad.clocks.calendar import Calendar
+from digrad.clocks.changing import ChangingLinks
 from digrad.clocks.links import Links
 from digrad.clocks.meetings import Meetings, WaitingMeetings
+from digrad.clocks.patient import Patient
 from digrad.clocks.waiting import Trip, Waiting
 from digrad.networks.network import Network
+from digrad.networks.registry import AnyNetwork
+from digrad.networks.timetable import Timetable
 
 
 class Sizes(NamedTuple):
@@ -58,7 +62,7 @@ class InStep:
 class Unwaiting:
     """A method that waits for nobody."""
 
-    calendar: Calendar | Meetings | WaitingMeetings
+    calendar: Calendar | Patient | Meetings | WaitingMeetings
     sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a round
 
     def time(self, t: int) -> float:
@@ -70,23 +74,32 @@ class Unwaiting:
         return float(t)
 
 
-def timing(method: Method[Any], net: Network, clock: Clock, sizes: Sizes) -> Timing:
-    """Put a method on a clock."""
+def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> Timing:
+    """Put a method on a clock.
+
+    Raises:
+        ParameterError: the method waits for nobody, and the network changes.
+    """
     clock.check(net.n)
     if isinstance(method, Algorithm):
         return in_step(method, net, clock, sizes)
+    if isinstance(net, Timetable):
+        what = f"{called(method)} takes a network that stays as it is, not a timetable: "
+        what += "nodes that act by themselves have no steps in common"
+        hint = "drop every, keep and loss; a clock has delays and losses of its own"
+        raise ParameterError(message(what, hint=hint))
     if isinstance(method, Asynchronous):
         return alone(method, net, clock, sizes)
     assert isinstance(method, Pairwise)
     return in_pairs(method, net, clock, sizes)
 
 
-def in_step(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> InStep:
+def in_step(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> InStep:
     """Put a synchronous method on a clock."""
     return InStep(Waiting(clock, net.n, _trips(method, net, clock, sizes), method.samples))
 
 
-def _trips(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> list[Trip]:
+def _trips(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> list[Trip]:
     """Put exchanges that wait for the same into one message."""
     groups: dict[tuple[Any, ...], list[Exchange]] = {}
     place: dict[int, int] = {}  # from an exchange to its trip
@@ -98,14 +111,19 @@ def _trips(method: Algorithm[Any], net: Network, clock: Clock, sizes: Sizes) -> 
     return [Trip(_links(group, net, clock, sizes), *key) for key, group in groups.items()]
 
 
-def _links(group: list[Exchange], net: Network, clock: Clock, sizes: Sizes) -> Links:
+def _links(
+    group: list[Exchange], net: AnyNetwork, clock: Clock, sizes: Sizes
+) -> Links | ChangingLinks:
     size = {
         verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)
         for verb in ("pull", "push", "mean")
     }
-    if not size["mean"]:
-        return Links.of(net, clock, size["pull"], size["push"])
-    return Links.of(net, clock, size["mean"], 0.0)  # for the delay; a server stands in between
+    if size["mean"]:  # for the delay; a server stands in between
+        whole = net.union if isinstance(net, Timetable) else net
+        return Links.of(whole, clock, size["mean"], 0.0)
+    if isinstance(net, Timetable):
+        return ChangingLinks.of(net, clock, size["pull"], size["push"])
+    return Links.of(net, clock, size["pull"], size["push"])
 
 
 def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:
@@ -113,7 +131,8 @@ def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Siz
     refuse_loss(method, clock)
     pull, push = parcel_sizes(method)
     by_pull, by_push = (part[0] * sizes.vector + part[1] * sizes.scalar for part in (pull, push))
-    calendar = Calendar(clock, Links.of(net, clock, by_pull, by_push))
+    links = Links.of(net, clock, by_pull, by_push)
+    calendar = Patient(clock, links, method.every) if method.waits else Calendar(clock, links)
     degrees = [
         np.bincount(graph.edges[:, 0], minlength=net.n)
         for graph in (net.pull_graph, net.push_graph)
@@ -122,7 +141,7 @@ def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Siz
     total = by_pull * degrees[0] + by_push * degrees[1]
 
     def sent(t: int) -> tuple[int, int]:
-        gives = calendar.gradients(t)
+        gives = calendar.exchanges(t)
         return int(gives @ vectors), int(gives @ total)
 
     return Unwaiting(calendar, sent)
@@ -141,11 +160,18 @@ def in_pairs(method: Pairwise[Any], net: Network, clock: Clock, sizes: Sizes) ->
 
 
 def kept_vectors(method: Method[Any]) -> int:
-    """Count the vectors of a node: its state, and some parcels of it on their way."""
-    x = torch.zeros(1, 1, 2)
-    state = method.init(x)
-    parcel = method.parcel(state) if isinstance(method, Asynchronous) else ()
-    return int(sum(v.shape[-1] > 1 for v in state) + 3 * sum(v.shape[-1] > 1 for v in parcel))
+    """Count the vectors that a node keeps."""
+    state: Any = method.init(torch.zeros(1, 1, 2))
+    return int(sum(v.shape[-1] > 1 for v in state))
+
+
+def simulated_vectors(method: Method[Any]) -> int:
+    """Count them with some parcels of it that are on their way."""
+    kept = kept_vectors(method)
+    if not isinstance(method, Asynchronous):
+        return kept
+    pull, push = parcel_sizes(method)
+    return kept + 3 * (pull[0] + push[0])
 
 
 def parcel_sizes(method: Asynchronous[Any, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -168,6 +194,6 @@ def refuse_loss(method: Method[Any], clock: Clock) -> None:
         ParameterError: that says so.
     """
     if isinstance(method, Asynchronous) and method.loses and clock.loss:
-        what = f"{type(method).__name__} loses for good what is in a lost message, and the clock "
+        what = f"{called(method)} loses for good what is in a lost message, and the clock "
         what += f"loses {clock.loss:g} of them"
         raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))

@@ -1,31 +1,31 @@
 """How long the steps of a real run took: ``seconds.csv`` in its folder."""
 
 import csv
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from time import perf_counter
 
 from digrad.base.atomic import write_whole
+from digrad.base.errors import FileFormatError, message
 from digrad.base.files import plain_bytes
 
-COLUMNS = ("network", "algorithm", "step", "seconds")
-Name = tuple[str, str]  # network, algorithm
+COLUMNS = ("network", "algorithm", "step_size", "seed", "step", "seconds")
+FILE = "seconds.csv"
+Name = tuple[str, str, float, int]  # of a trial, as in ``metrics.csv``
 
 
 class WallClock:
     """Adds up the seconds of steps, without those of measuring and storing.
 
-    A run that is resumed goes on with the seconds that it had.
+    All trials of a job take their steps together, and have the same seconds. A run that is
+    resumed goes on with the seconds that it had.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "seconds.csv"
-        self._rows: list[tuple[str, str, int, float]] = []
+        self._file = folder / FILE
         self._since = self._arrived = 0.0
-        if self._file.is_file():
-            for row in csv.DictReader(StringIO(plain_bytes(self._file).decode())):
-                name = row["network"], row["algorithm"]
-                self._rows.append((*name, int(row["step"]), float(row["seconds"])))
+        self._found = read_seconds(folder)
 
     def begin(self) -> None:
         """Steps begin now."""
@@ -35,15 +35,35 @@ class WallClock:
         """Steps have been done."""
         self._arrived = perf_counter()
 
-    def note(self, name: Name, t: int) -> None:
-        """Write how long it took to come to step t; the next steps begin now."""
-        before = [row for row in self._rows if row[:2] == name and row[2] < t]
-        spent = (before[-1][3] if before else 0.0) + max(0.0, self._arrived - self._since)
-        kept = [row for row in self._rows if row[:2] != name or row[2] < t]
-        self._rows = [*kept, (*name, t, 0.0 if t == 0 else spent)]
+    def note(self, trials: Sequence[Name], t: int) -> None:
+        """Write how long these trials took to come to step t; the next steps begin now."""
+        for name in trials:
+            before = {step: spent for step, spent in self._found.get(name, {}).items() if step < t}
+            spent = max(before.values(), default=0.0) + max(0.0, self._arrived - self._since)
+            self._found[name] = before | {t: 0.0 if t == 0 else spent}
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows((*row[:3], f"{row[3]:.6f}") for row in self._rows)
+        for name, times in self._found.items():
+            writer.writerows((*name, step, f"{spent:.6f}") for step, spent in times.items())
         write_whole(self._file, out.getvalue().encode())
         self.begin()
+
+
+def read_seconds(folder: Path) -> dict[Name, dict[int, float]]:
+    """Return the seconds of each trial by step; nothing if none were recorded.
+
+    Raises:
+        FileFormatError: the file is not what it should be.
+    """
+    file, found = folder / FILE, dict[Name, dict[int, float]]()
+    if not file.is_file():
+        return found
+    try:
+        for row in csv.DictReader(StringIO(plain_bytes(file).decode())):
+            name = row["network"], row["algorithm"], float(row["step_size"]), int(row["seed"])
+            found.setdefault(name, {})[int(row["step"])] = float(row["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        hint = "remove it: only the seconds of the run are lost with it"
+        raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
+    return found

@@ -34,6 +34,8 @@ def behind(gap: Gap | None) -> str:
 
     >>> behind(Gap(True, 1.25, 1.1, 1.4, True, 5, None))
     '+25 % [10, 40]'
+    >>> behind(Gap(True, 1.25, 0.6, 2.1, False, 5, None))
+    '+25 % [-40, 110]'
     """
     if gap is None:
         return ""
@@ -41,8 +43,14 @@ def behind(gap: Gap | None) -> str:
     mark, unit = ("+" if percent and gap.value >= 1 else "", " %" * percent)
     times = "x " if gap.relative and not percent else ""
     value, low, high = (100 * (x - 1) if percent else x for x in gap[1:4])
-    ends = f" [{number(low, 2 if percent else 3)}, {number(high, 2 if percent else 3)}]"
-    return f"{mark}{times}{number(value, 2 if percent else 3)}{unit}{ends * (gap.seeds > 1)}"
+    size, *ends = (_short(x, percent) for x in (value, low, high))
+    between = f" [{', '.join(ends)}]"
+    return f"{mark}{times}{size}{unit}{between * (gap.seeds > 1)}"
+
+
+def _short(x: float, percent: bool) -> str:
+    """Write a number with two or three digits, large percentages as whole ones."""
+    return f"{x:,.0f}" if percent and 100 <= abs(x) < 1e6 else number(x, 2 if percent else 3)
 
 
 def note(best: Best, *, missed: bool = False) -> str:

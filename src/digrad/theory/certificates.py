@@ -100,16 +100,18 @@ def _estimate(
     """
     from scipy.linalg import eigvalsh_tridiagonal
 
-    x = Draws(0).uniform(n) - 0.5
-    basis, alphas, betas = [x / np.linalg.norm(x)], [], []
-    for _ in range(min(n, 60, max(4, MOST_NUMBERS // n))):
-        y = turned(times(basis[-1]))
-        alphas.append(float(y @ basis[-1]))
-        for q in basis:  # without it, rounding would find the same direction again
-            y = y - (y @ q) * q
+    steps = min(n, 60, max(4, MOST_NUMBERS // n))
+    y = Draws(0).uniform(n) - 0.5
+    basis, alphas, betas = np.empty((steps, n)), [], [float(np.linalg.norm(y))]
+    for k in range(steps):
+        np.divide(y, betas[-1], out=basis[k])
+        y = turned(times(basis[k]))
+        alphas.append(float(y @ basis[k]))
+        known = basis[: k + 1]
+        for _ in range(2):  # without it, rounding would find the same direction again
+            y -= (known @ y) @ known
         betas.append(float(np.linalg.norm(y)))
         if betas[-1] <= 1e-10 * max(alphas):
             break
-        basis.append(y / betas[-1])
-    values = eigvalsh_tridiagonal(np.array(alphas), np.array(betas[: len(alphas) - 1]))
+    values = eigvalsh_tridiagonal(np.array(alphas), np.array(betas[1 : len(alphas)]))
     return float(np.sqrt(max(values[-1], 0.0)))

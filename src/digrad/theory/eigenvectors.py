@@ -117,6 +117,9 @@ def _stationary(A: csr_array) -> Vector:
     return _iterate(A)
 
 
+PANEL = 48  # states censored one by one before the rest of the matrix hears of them
+
+
 def _eliminate(A: NDArray[np.float64]) -> Vector:
     """Censor one state after the other, without a single subtraction.
 
@@ -124,9 +127,13 @@ def _eliminate(A: NDArray[np.float64]) -> Vector:
     Taksar & Heyman, Operations Research 1985).
     """
     n = len(A)
-    for k in range(n - 1, 0, -1):
-        A[:k, k] /= A[k, :k].sum()
-        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    for end in range(n, 1, -PANEL):  # states end - 1, end - 2, .. begin, then all others at once
+        begin = max(end - PANEL, 1)
+        for k in range(end - 1, begin - 1, -1):
+            A[:k, k] /= A[k, :k].sum()
+            A[begin:k, :k] += np.outer(A[begin:k, k], A[k, :k])
+            A[:begin, begin:k] += np.outer(A[:begin, k], A[k, begin:k])
+        A[:begin, :begin] += A[:begin, begin:end] @ A[begin:end, :begin]
     pi = np.ones(n)
     for k in range(1, n):
         pi[k] = pi[:k] @ A[:k, k]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.around import Around
+from digrad.algorithms.compression.broadcast import BroadcastCPP
 from digrad.algorithms.compression.mixer import Compressing, Line
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import (
@@ -19,6 +20,7 @@ from digrad.algorithms.contract import (
     Scale,
     StepsAtHome,
     at_home,
+    called,
 )
 from digrad.algorithms.counting import Alone
 from digrad.algorithms.estimators import Estimated, With
@@ -137,7 +139,7 @@ class CompressedRounds(CompressedMethod):
         return type(s)(*self._local.local(own, g, lr), *s[len(own) :])
 
 
-def compressed(method: Method[Any], given: Any) -> Algorithm[Any]:
+def compressed(method: Method[Any], given: Any) -> Method[Any]:
     """Return a method with small messages.
 
     Args:
@@ -149,11 +151,15 @@ def compressed(method: Method[Any], given: Any) -> Algorithm[Any]:
     >>> compressed(PushPull(), {"kind": "top-k", "share": 0.1}).row_bits(1024, 32)
     4284
     """
+    if isinstance(method, BroadcastCPP):
+        return replace(method, compress=Compression.of(given, method.compress))
     if not isinstance(method, Algorithm):
-        what = f"{type(method).__name__} waits for nobody, but a memory wants messages in order"
+        what = f"{called(method)} waits for nobody, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
     if isinstance(method, Estimated):
-        return With(compressed(method.method, given), method.estimator)
+        inside = compressed(method.method, given)
+        assert isinstance(inside, Algorithm)
+        return With(inside, method.estimator)
     if isinstance(method, Compressed):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
     kind = CompressedRounds if isinstance(method, StepsAtHome) else CompressedMethod
@@ -202,7 +208,7 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Line
         ParameterError: it cannot be compressed, and why.
     """
     calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
-    who, lines = type(method).__name__, dict[str, Line]()
+    who, lines = called(method), dict[str, Line]()
     for k, (verb, of) in enumerate(calls):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"

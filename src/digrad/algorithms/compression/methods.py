@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from digrad.algorithms.compression.broadcast import BROADCAST
 from digrad.algorithms.compression.compressed import Compressed
 from digrad.algorithms.compression.kept import TopK
 from digrad.algorithms.compression.levels import Dither, Nearest
@@ -41,7 +42,6 @@ FOUR_NEAREST = Compression(Nearest(bits=4))
 TWO_DITHERED = Compression(Dither(bits=2))
 TENTH = Compression(TopK(share=0.1))
 FALLING = Compression(Rounding(bits=8), decay=0.995)
-BROADCAST = Compression(Nearest(bits=4), push_scheme="direct")
 FED_BACK = Compression(Nearest(bits=4), scheme="feedback", mixing=0.3)
 
 

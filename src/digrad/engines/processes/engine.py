@@ -146,10 +146,14 @@ class Processes:
                 self._near if len(near) == len(peers) else Split(self._near, near, wire)
             )
         notices = Notices(self._store, self.rank, self.world, min(5.0, max(1.0, timeout / 4)))
-        self._faults = Faults(notices, timeout, self._transport.close)
+        self._faults = Faults(notices, timeout, lambda: self._hang_up(wire))
         # Rows that leave whole, as they are and through memory alone need not be copied there.
         plain = self._message_dtype == self.dtype and self._device.type == "cpu"
         self._direct = plain and self._transport is self._near
+
+    def _hang_up(self, wire: TorchWire) -> None:
+        self._transport.close()
+        wire.hang_up()
 
     def at(self, t: int) -> "Processes | Visit":
         """Return the mixer of step t: this one, where the network stays as it is."""

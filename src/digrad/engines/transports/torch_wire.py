@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,8 @@ from digrad.engines.transports.buffers import Pool
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
 POLL = 0.0001  # seconds between two looks at a batch on a GPU
+NEVER = (1 << 31) - 1  # a tag that no message has
+AT_ONCE = timedelta(milliseconds=1)
 RankRows: TypeAlias = tuple[int, Tensor]  # a rank, and the rows for it or the memory for its rows
 Started: TypeAlias = tuple[tuple[int, ...], Any]  # ranks to wait for, and what PyTorch made of it
 
@@ -65,6 +68,18 @@ class TorchWire:
 
     def close(self) -> None:
         """Do nothing: the process group belongs to whoever made it."""
+
+    def hang_up(self) -> None:
+        """Break the connections of a group that is of no use any more: whoever waits then hears.
+
+        Gloo has no call for it, but closes all of them when one wait ends in vain.
+        """
+        if self.on_device:
+            return
+        for peer in set(range(dist.get_world_size(self._group))) - {dist.get_rank(self._group)}:
+            with suppress(RuntimeError, ValueError):  # that one is closed already
+                nothing = start_each(self._group, [], [(peer, torch.empty(1))], NEVER)[1]
+                nothing[0][1].wait(AT_ONCE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ LABELS = {
 ALONG = {
     "step": "step",
     "time": "time on the clock",
+    "seconds": "seconds",
     "rounds": "gradients per node",
     "messages": "messages sent",
     "bytes": "bytes sent",
@@ -110,6 +111,9 @@ def _label(trace: Results, metric: str) -> str:
 
 def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
     curves = trace.curves(metric)
+    if x == "seconds" and x not in trace.columns:
+        what = "no seconds recorded: only runs on real processes take them"
+        raise ParameterError(message(what, hint="use digrad train; time is that of a clock"))
     costs = {} if x == "step" else trace.curves(x)
     band = (0.0, 1.0) if max(len(curve.seeds) for curve in curves.values()) <= FEW else (0.1, 0.9)
     lines = []
@@ -268,7 +272,9 @@ def _ncols(handles: list[Line2D], wide: float) -> int:
     splits = {ncols: np.array_split(lengths, ncols) for ncols in range(1, len(handles) + 1)}
     fits = [n for n, s in splits.items() if n == 1 or sum(40 + 3.6 * max(p) for p in s) <= wide]
     tidy = max(n for n in fits if n == 1 or len(handles) / n % block == 0)
-    return tidy if 2 * tidy >= max(fits) else max(fits)
+    chosen = tidy if 2 * tidy >= max(fits) else max(fits)
+    lines = -(-len(handles) // chosen)
+    return -(-len(handles) // lines)  # as many lines, of nearly the same length
 
 
 def _dress(axes: Axes, name: str, xlabel: str, shape: _Shape) -> None:

@@ -27,6 +27,7 @@ from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
 from digrad.show.pages.page import Page, Section
 from digrad.show.pages.timetables import timetable_body
+from digrad.show.samples import judged_on
 from digrad.theory import Setting
 
 CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds
@@ -84,7 +85,8 @@ def results_page(
     """
     names = ", ".join(dict.fromkeys(trial.key.run for trial in trace.trials))
     sections = answer_sections(trace, by=by)
-    sections[-1] = replace(sections[-1], body=sections[-1].body + unfinished(trace, runs))
+    notes = unfinished(trace, runs) + _samples(trace, runs)
+    sections[-1] = replace(sections[-1], body=sections[-1].body + notes)
     if not short:
         folders = [run.folder for run in runs if run.folder is not None]
         found = [*pictures, *(path for each in folders for path in sorted(each.glob("*.png")))]
@@ -172,6 +174,14 @@ def unfinished(trace: Results, runs: Sequence[Source]) -> str:
             what += f"{where} have come to step {steps:,}; values are those so far"
             said += f'<p class="warning">{escape(what)}</p>'
     return said
+
+
+def _samples(trace: Results, runs: Sequence[Source]) -> str:
+    """Say which test samples accuracies are on."""
+    known = [run.experiment for run in runs if run.experiment is not None]
+    names = [e.name if len(known) > 1 else "" for e in known]
+    said = (judged_on(e, trace.metrics, name) for e, name in zip(known, names, strict=True))
+    return "".join(f'<p class="note">{escape(line)}</p>' for lines in said for line in lines)
 
 
 def _done(trace: Results, run: Source) -> int:

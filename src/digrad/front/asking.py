@@ -1,0 +1,253 @@
+"""From what one says in Python to an experiment, and the objects that stand for names in it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
+from digrad.algorithms import methods as names_of_methods
+from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
+from digrad.algorithms.inner_kinds import written
+from digrad.base.errors import ParameterError, lookup, message
+from digrad.clocks import Clock
+from digrad.clocks import clock as make_clock
+from digrad.front.networks import labelled
+from digrad.networks.registry import DEFAULT_N
+from digrad.problems import ModuleProblem, Problem
+from digrad.runs.experiment import (
+    AlgorithmSpec,
+    Experiment,
+    KindSpec,
+    NetworkSpec,
+    arguments,
+    typed,
+)
+from digrad.runs.planning import Given
+
+PLAIN = bool | int | float | str  # values that a file can hold
+TYPES: dict[str, Any] = {  # of arguments that a file has too
+    **dict.fromkeys(("steps", "every"), int),
+    **dict.fromkeys(("dtype", "precision", "compile", "name"), str),
+    "scale_by_n_pi": bool,
+    "seeds": tuple[int, ...],
+    "metrics": tuple[str, ...],
+}
+
+
+OTHERS = ("lr", "schedule", "compress", "clock", "device", "out", "resume", "workers", "cluster")
+
+
+def asked(
+    problem: Any,
+    networks: Any,
+    algorithms: Any,
+    keys: Mapping[str, Any],
+    *,
+    lr: Any,
+    seeds: Any,
+    schedule: Any,
+    metrics: Any,
+    compress: Any,
+    device: str,
+    dtype: str,
+    precision: str,
+    clock: Any,
+    **more: Any,
+) -> tuple[Experiment, Given]:
+    """Return what a file would say, and the objects; arguments are those of ``simulate``."""
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
+    said = checked(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
+    made, kind = _problem(problem, dict(keys), device, said["precision"])
+    nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
+    clock = Clock() if clock is None and _unwaiting(algorithms) else clock
+    methods = _methods(algorithms, compress, clock is not None)
+    rates = _rates(lr, list(methods))
+    plan_of, shape = _schedule(schedule)
+    said["metrics_every"] = said.pop("every")
+    experiment = Experiment(
+        networks=tuple(
+            NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
+        ),
+        algorithms=tuple(
+            _described(label, method, given, rates.get(label, ()), clock is not None)
+            for label, (method, given) in methods.items()
+        ),
+        problem=kind,
+        schedule=shape,
+        step_sizes=rates.get("", ()),
+        dtype=checked(TYPES, dtype=dtype)["dtype"] or _dtype(made),
+        clock=_clock(clock),
+        **said,
+    )
+    objects = {label: method for label, (method, _) in methods.items()}
+    return experiment, Given(made, nets, objects, plan_of)
+
+
+def checked(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """Check arguments as the keys of a file are checked; numbers may be NumPy's."""
+    return {key: typed(_plain(value), types[key], key) for key, value in given.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Iterable) and not isinstance(value, str | Path | Mapping):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _problem(
+    given: Any, keys: dict[str, Any], device: str, precision: str
+) -> tuple[Problem | None, KindSpec]:
+    """Return the problem, if it is an object, and what a file says of it."""
+    if isinstance(given, nn.Module):
+        if "data" not in keys:
+            hint = "pass data=[(inputs, targets), ...], one pair for each node"
+            raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
+        takes = dict.fromkeys(signature(ModuleProblem).parameters)
+        for key in keys:
+            lookup(takes, key, "argument of simulate or ModuleProblem")
+        told = {"device": device, "precision": precision, **keys}
+        made: Problem = ModuleProblem(given, **told)
+        return made, _given(made, given)
+    if isinstance(given, Mapping):
+        table = {**given, **keys}
+        if "kind" not in table:
+            hint = 'as in {"kind": "quadratic", "dim": 5}'
+            raise ParameterError(message("the problem's dict has no kind", hint=hint))
+        return None, KindSpec(str(table.pop("kind")), table)
+    if isinstance(given, str):
+        return None, KindSpec(given, keys)
+    if keys:
+        named = dict.fromkeys((*TYPES, *OTHERS))
+        lookup(named, next(iter(keys)), "argument of simulate")
+    if precision != "full":
+        what = f"precision = {precision!r} beside a problem that is made already"
+        raise ParameterError(message(what, hint="give it to the problem: ModuleProblem(...)"))
+    if not isinstance(given, Problem):
+        what = f"{type(given).__name__} is not a problem"
+        hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
+        raise ParameterError(message(what, hint=hint))
+    return given, _given(given, given)
+
+
+def _given(problem: Problem, said: Any) -> KindSpec:
+    """Say of an object what tables tell: its class, and on how many samples it is judged."""
+    judged = {"node_samples": problem.node_samples} if isinstance(problem, ModuleProblem) else {}
+    return KindSpec("given", {"class": type(said).__name__, **judged})
+
+
+def _dtype(problem: Problem | None) -> str:
+    return "float32" if problem is None else str(problem.start().dtype).removeprefix("torch.")
+
+
+def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[Any], str]]:
+    """Return algorithms by label, each with the name it was given by, if any."""
+    if isinstance(given, Mapping):
+        return {str(label): _small(*_method(one, clock), compress) for label, one in given.items()}
+    found: dict[str, tuple[Method[Any], str]] = {}
+    for one in given if isinstance(given, list | tuple) else [given]:
+        method, name = _small(*_method(one, clock), compress)
+        label = name or repr(method)
+        if label in found:
+            hint = "give them labels: {label: algorithm, ...}"
+            raise ParameterError(message(f"two algorithms are called {label}", hint=hint))
+        found[label] = method, name
+    return found
+
+
+def _unwaiting(given: Any) -> bool:
+    """Say whether some of the algorithms wait for nobody."""
+    ones = given.values() if isinstance(given, Mapping) else given
+    several = isinstance(given, Mapping | list | tuple)
+    return any(not isinstance(as_method(one), Algorithm) for one in (ones if several else [given]))
+
+
+def _name(method: Any, clock: bool) -> str:
+    """Return what a file calls methods of its class, if it can."""
+    return {cls: name for name, cls in names_of_methods(clock=clock).items()}.get(type(method), "")
+
+
+def _method(one: Any, clock: bool) -> tuple[Method[Any], str]:
+    method = as_method(one, clock=clock)
+    if isinstance(one, str):
+        return method, one
+    plain = _name(method, clock)
+    return method, plain if plain and method == type(method)() else ""
+
+
+def _small(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], str]:
+    """Return a method with small messages, if they are wanted, and the name of what is in it."""
+    return (method if compress is None else compressed(method, compress)), name
+
+
+def _described(
+    label: str, method: Method[Any], name: str, rates: tuple[float, ...], clock: bool
+) -> AlgorithmSpec:
+    """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
+    inside, table = method, dict[str, Any]()
+    if isinstance(method, Compressed | BroadcastCPP):
+        table = method.compress.table()
+        inside = method.method if isinstance(method, CompressedMethod) else method
+    known = name or _name(inside, clock)
+    values: dict[str, Any] = {}
+    if is_dataclass(inside):
+        names = [f.name for f in fields(inside) if f.name != "compress"]
+        values = {name: getattr(inside, name) for name in names}
+    inner = values.pop("inner", None)
+    if inner is not None:
+        values["inner"] = written(inner) or inner
+    plain = known and all(isinstance(value, PLAIN | dict) for value in values.values())
+    if not plain:
+        return AlgorithmSpec("given", label, rates, {"repr": repr(method)})
+    return AlgorithmSpec(known, label, rates, values, compress=table)
+
+
+def _rates(given: Any, labels: list[str]) -> dict[str, tuple[float, ...]]:
+    """Return step sizes by label; under no label, those of all."""
+    if not isinstance(given, Mapping):
+        return {"": _several(given)}
+    for label in given:
+        lookup(dict.fromkeys(labels), label, "algorithm in lr")
+    return {label: _several(lookup(given, label, "algorithm in lr")) for label in labels}
+
+
+def _several(given: Any) -> tuple[float, ...]:
+    try:
+        return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
+    except (TypeError, ValueError):
+        hint = "pass a number, a list of numbers, or a dict of these by algorithm"
+        raise ParameterError(message(f"lr cannot be {given!r}", hint=hint)) from None
+
+
+def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
+    if isinstance(given, str):
+        return None, KindSpec(given)
+    if isinstance(given, Mapping):
+        table = dict(given)
+        return None, KindSpec(str(table.pop("kind", "constant")), table)
+    if not callable(given):
+        hint = "pass a name, a dict, or a function from the step's number to a factor"
+        raise ParameterError(message(f"schedule cannot be {given!r}", hint=hint))
+    return given, KindSpec("given", {"repr": repr(given)})
+
+
+def _clock(given: Any) -> dict[str, Any]:
+    """Return a clock as a file says it; nothing for none."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        table = arguments(make_clock, given, "clock", ("folders",))
+        given = make_clock(**table)
+    if not isinstance(given, Clock):
+        hint = "pass dg.clock(straggler=5.0), or a dict of its keys"
+        raise ParameterError(message(f"clock cannot be {given!r}", hint=hint))
+    said = {f.name: getattr(given, f.name) for f in fields(given)}
+    trace = [list(times) for times in said.pop("trace")]
+    return {**said, "stragglers": list(said["stragglers"]), **({"trace": trace} if trace else {})}

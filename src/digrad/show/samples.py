@@ -1,0 +1,32 @@
+"""On which test samples a run was judged, where these are not all."""
+
+from collections.abc import Collection
+
+from digrad.runs.experiment import Experiment
+
+TESTED = ("accuracy", "worst_accuracy", "mean_accuracy")
+
+
+def judged_on(experiment: Experiment, metrics: Collection[str], where: str = "") -> list[str]:
+    """Say which of the test samples recorded accuracies are on; nothing if they are on all.
+
+    Args:
+        experiment: what was run.
+        metrics: that are shown.
+        where: which run it is, if there are several.
+    """
+    said, named = list[str](), f" in {where}" if where else ""
+    params, shown = experiment.problem.params, [name for name in TESTED if name in metrics]
+    tested, judged = (params.get(key, 0) for key in ("test_samples", "node_samples"))
+    if tested and shown:
+        names = " and ".join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+        said.append(
+            f"{names.replace('_', ' ')}{named}: on at most {tested:,} of the test samples, "
+            "evenly spread (test_samples)"
+        )
+    if judged and {*shown} & {*TESTED[1:]}:
+        said.append(
+            f"worst and mean accuracy{named}: of each node's own model, on at most {judged:,} test "
+            "samples, evenly spread (node_samples)"
+        )
+    return said

@@ -1,9 +1,9 @@
 """Faults in a run of eight processes, one after the other, and what became of the run.
 
-``python tests/peers/faults.py kills 24``: kill -9 of each node in turn at random moments; prints
-after how many seconds all others have taken their next step. ``soak 200``: kills, stops, polite
-leaves and deaths of the hub at random, several at a time; prints a line for each and fails if the
-run hangs, if an epoch has a wrong member, or if there is more than one history.
+In ``tests``, ``python -m peers.faults kills 24``: kill -9 of each node in turn at random moments;
+prints after how many seconds all others have taken their next step. ``soak 200``: kills, stops,
+polite leaves and deaths of the hub, several at a time; prints a line for each and fails if the run
+hangs, if an epoch has a wrong member, or if there is more than one history.
 """
 
 import random
@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from peers.sites import Site, site
 

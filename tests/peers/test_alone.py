@@ -157,7 +157,7 @@ def test_a_run_is_its_replay(company: Company, name: str, tear: bool) -> None:
 
 
 def test_rfast_reaches_the_optimum_though_one_is_slow(company: Company) -> None:
-    nodes = company.run(RFast(), 0.5, wakes=150, together=True)
+    nodes = company.run(RFast(), 0.5, wakes=400, together=True)
     best = torch.from_numpy(PROBLEM.optimum())
     assert max(float((node.point - best).norm()) for node in nodes) < 1e-4
     assert min(node.count for node in nodes[1:]) > nodes[0].count

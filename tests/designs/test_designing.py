@@ -177,11 +177,11 @@ def test_two_graphs_own_weights_and_one_node() -> None:
     ("options", "text"),
     [
         ({"goal": "speed"}, "unknown goal 'speed'"),
-        ({"goal": "time"}, "pass --model-mb with --bandwidth-attr"),
+        ({"goal": "time"}, "pass model_mb= with bandwidth_attr="),
         ({"cap": 0.0}, "step must be above 0"),
         ({"cap": 3.0}, "at most 2"),
         ({"condition": 1.0}, "condition must be above 1"),
-        ({"budget": 0.0}, "drop --budget"),
+        ({"budget": 0.0}, "drop budget="),
         ({"keep_links": 5}, "5 nodes need at least 8 links.*got 5"),
         ({"add_links": -1}, "cannot add -1 links"),
         ({"add_links": 1, "local": True}, "--local only weighs links"),

@@ -46,15 +46,15 @@ def show(what: Any, width: int = 110) -> None:
 
 
 def _widest(what: Any) -> int:
-    """Return the width at which no table in it has to cut or fold a cell."""
+    """Return the width at which no table of data, which has a head, has to cut or fold a cell."""
     from rich.console import Console, Group
     from rich.measure import Measurement
     from rich.table import Table
 
     if isinstance(what, Group):
         return max(map(_widest, what.renderables), default=0)
-    if not isinstance(what, Table):
-        return 0
+    if not isinstance(what, Table) or not what.show_header:
+        return 0  # sentences fold
     console = Console(width=10_000)
     return Measurement.get(console, console.options, what).maximum
 

@@ -253,7 +253,13 @@ HARD = ["own-weights", "common-root", "doubly-R-only", "symmetric-R-only", "lazy
 HARD += ["binary-tree", "two-trees"]
 
 
-TRIED = [(a, k) for a, k in SUITABLE if k in HARD and (a != "rcpp" or k == "own-weights")]
+# Small messages take thousands of steps: on one network each, on all of them in the long tests.
+LONG = {"cpp", "c-gt", "lead"}
+TRIED = [
+    pytest.param(a, k, marks=pytest.mark.slow) if a in LONG and k != "lazy-ring" else (a, k)
+    for a, k in SUITABLE
+    if k in HARD and (a != "rcpp" or k == "own-weights")
+]
 
 
 @pytest.mark.parametrize(("name", "network"), TRIED)

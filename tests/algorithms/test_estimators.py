@@ -150,7 +150,12 @@ def test_one_sample_is_no_noise_to_the_bit() -> None:
     assert torch.equal(one.y, other.y)
 
 
-@pytest.mark.parametrize("name", ["push-saga", "ab-saga", "ab-svrg", "push-svrg"])
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("push-saga", "ab-svrg", "push-svrg")
+]
+
+
+@pytest.mark.parametrize("name", ["ab-saga", *OTHERS])
 def test_exact_with_noise(name: str) -> None:
     """Where the same method with plain samples stays away."""
     problem = logistic(samples=4)

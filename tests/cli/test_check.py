@@ -56,6 +56,7 @@ def check(target: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow  # the README does so in the quick ones
 def test_an_own_class_on_real_processes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

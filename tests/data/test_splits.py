@@ -45,7 +45,7 @@ def is_partition(parts: Parts, count: int) -> bool:
     k=st.integers(1, 4),
     seed=st.integers(0, 2**64),
 )
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_splits_are_partitions_or_one_error(
     split: str, labels: list[int], nodes: int, alpha: float, k: int, seed: int
 ) -> None:

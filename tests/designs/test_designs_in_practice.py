@@ -12,6 +12,9 @@ from digrad.networks import Network, multi_sub_ring
 Floats = NDArray[np.float64]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def chords() -> Design:
     return design(multi_sub_ring(20, "nested"))

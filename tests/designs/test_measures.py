@@ -90,7 +90,7 @@ def _spread(pair: Pair, gamma: float) -> float:
     return float(np.trace(away @ S @ away.T)) / gamma**2
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(stochastic_networks())
 def test_J_is_at_least_its_bound(net: Network) -> None:
     bound = least_noise(net.pull_graph, net.push_graph)

@@ -146,10 +146,10 @@ def run(task: str, world: int, **arguments: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("world", "n", "memory"),
     [
-        (3, 6, "memory"),
+        (2, 4, "memory"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in ((2, 6, "wire"), (4, 4, "both"), (6, 6, "memory"))
+            for case in ((3, 6, "memory"), (2, 6, "wire"), (4, 4, "both"), (6, 6, "memory"))
         ),
     ],
 )

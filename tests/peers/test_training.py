@@ -158,6 +158,7 @@ def test_small_messages_agree_with_the_simulator(
         assert 0 < found[name][1] < most * whole
 
 
+@pytest.mark.slow
 def test_memories_of_small_messages_begin_anew_without_a_lost_node(
     make: Callable[..., Run],
 ) -> None:

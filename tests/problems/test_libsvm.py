@@ -231,7 +231,7 @@ EDITS = st.lists(
 
 
 @pytest.mark.parametrize("name", ["text", "packed.gz", "packed.bz2"])
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(edits=EDITS)
 def test_damaged_files_load_or_give_one_error(
     tmp_path_factory: pytest.TempPathFactory, name: str, edits: list[tuple[int, int, bytes]]

@@ -294,7 +294,7 @@ places += ["networks.0.params", "networks.0.topology", "algorithms", "problem.di
 places += ["problem.kind", "schedule.period", "algorithms.0.params", "algorithms.0.step_sizes"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(where=st.sampled_from(places), value=values)
 def test_any_value_makes_an_experiment_or_one_error(where: str, value: Any) -> None:
     with suppress(DigradError):

@@ -168,10 +168,11 @@ def _cifar(order: Request) -> None:
         for experiment, folder in zip(experiments, folders, strict=True):
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
-    summary(folders)
+    summary(read(folders))
     for x in ("step", "bytes"):
         for folder in folders:
-            plot([folder], folder / f"test_accuracy-{x}.png", "test_accuracy", x, linear=True)
+            picture = folder / f"test_accuracy-{x}.png"
+            plot([folder], picture, metric="test_accuracy", x=x, linear=True)
     pictures = [folder / f"test_accuracy-{x}.png" for folder in folders for x in ("step", "bytes")]
     write_run_page(folders, order.page, again=order.command, pictures=pictures)
 
@@ -184,7 +185,7 @@ def _language(order: Request) -> None:
         raise ParameterError(message(what, hint="digrad reproduce language --text FILE"))
     with interruptible(order.again):
         execute(language(order.text, order.quick), order.folder, order.device, order.resume)
-    summary([order.folder])
+    summary(read([order.folder]))
     plot([order.folder], metric="test_loss")
     write_run_page([order.folder], order.page, again=order.command)
 

@@ -46,6 +46,7 @@ def cabled(tmp_path: Path) -> Iterator[Cabled]:
     made.hub.close()
 
 
+@pytest.mark.slow
 def test_a_link_that_is_down_for_a_moment_costs_nothing_but_time(cabled: Cabled) -> None:
     def work(name: str) -> Node:
         node = cabled.node(name, lr=0.3)

@@ -35,13 +35,20 @@ class Relay:
         while True:
             try:
                 near, _ = door.accept()
+            except OSError:
+                return  # cut
+            try:
                 far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
-                if self._door is not door:
-                    return
+                near.close()
                 continue
             with self._lock:
-                self._lines += [near, far]
+                cut = self._door is not door
+                self._lines += [] if cut else [near, far]
+            if cut:
+                near.close()
+                far.close()
+                return
             for ends in ((near, far), (far, near)):
                 Thread(target=self._carry, args=ends, daemon=True).start()
 

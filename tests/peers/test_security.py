@@ -1,5 +1,6 @@
 """Strangers at the door: none gets in, none stops the run, each is named."""
 
+import gc
 import random
 import socket
 import ssl
@@ -110,6 +111,25 @@ def test_old_tls(pair: Pair, tmp_path: Path) -> None:
     made.maximum_version = ssl.TLSVersion.TLSv1_2
     gets_no_word(made, door(pair))
     refused(pair, "no handshake")
+
+
+@pytest.mark.parametrize("dials", [True, False])
+def test_a_connection_reset_before_its_handshake_is_closed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, dials: bool
+) -> None:
+    """Nothing stays open, which the collection of garbage would complain about."""
+    who = pair.credentials["a"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        near = socket.create_connection(listening.getsockname(), 5)
+        far, _ = listening.accept()
+    resets = far if dials else near
+    resets.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    resets.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "create_connection", lambda where, timeout: near)
+        with pytest.raises(OSError, match="hung up"):
+            _ = who.dial("b", door(pair)) if dials else who.admit(far)
+    gc.collect()
 
 
 def test_a_member_that_asks_for_the_link_of_others(pair: Pair, tmp_path: Path) -> None:

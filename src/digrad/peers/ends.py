@@ -141,8 +141,8 @@ class End(ABC):
         """Have nothing more to do with a peer that sends rubbish."""
         log.warning("cut off %s, which sent %s", self.peer, why)
         with self.changed:
-            self.said, self.closed = f"was cut off: it sent {why}", True
-            self.changed.notify_all()
+            self.said = f"was cut off: it sent {why}"
+            self._shut()
 
     def wanted(self) -> int:
         """Return the number of the next message, where this is the end that receives."""
@@ -177,11 +177,15 @@ class End(ABC):
     def close(self) -> None:
         """Hang up."""
         with self.changed:
-            self.closed = True
-            self._drop(self.sock)
-            self._drop(self._fresh[0] if self._fresh else None)
-            self._fresh = None
-            self.changed.notify_all()
+            self._shut()
+
+    def _shut(self) -> None:
+        """End every connection there is, with ``changed`` held, and take no other."""
+        self.closed = True
+        self._drop(self.sock)
+        self._drop(self._fresh[0] if self._fresh else None)
+        self._fresh = None
+        self.changed.notify_all()
 
 
 def ready(seconds: float, *socks: socket.socket) -> Sequence[socket.socket]:

@@ -25,6 +25,21 @@ class StrangerError(DigradError, ConnectionError):
     """Somebody at the other end who is not the one that was expected there."""
 
 
+class _Connection(ssl.SSLSocket):
+    """One that is closed when it breaks while it is being wrapped.
+
+    Wrapping a connection that the other end has just reset reads from it and raises; the plain
+    socket has handed over its number by then, and nobody else could close what was half made.
+    """
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(buflen, flags)
+        except ConnectionError:
+            self.close()
+            raise
+
+
 class Credentials:
     """Who this process is, and whom it believes.
 
@@ -54,6 +69,7 @@ class Credentials:
 
     def _context(self, kind: int, key_file: Path, trusted: list[bytes]) -> ssl.SSLContext:
         context = ssl.SSLContext(kind)
+        context.sslsocket_class = _Connection
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # names come from the membership file, not from hosts
         context.verify_mode = ssl.CERT_REQUIRED

@@ -10,6 +10,7 @@ import torch
 
 from digrad import __version__
 from digrad.algorithms import UNWAITING, Algorithm, Method, costs, methods
+from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
@@ -453,6 +454,9 @@ def _pace(
             several if steps > (100 if compiles else 1000) else "single",
             "compiled" if compiles and saved > MODULE_SECONDS else "plain",
         )
+    if isinstance(method, Asynchronous) and not compiles:
+        saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)
+        return Pace(several if saved > COMPILE_SECONDS else "single")
     if compiles:  # a module is traced, which takes a second or two, and not fused
         return Pace("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)

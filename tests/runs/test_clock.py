@@ -240,7 +240,7 @@ def test_a_thousand_nodes_without_a_matrix_of_all_pairs(monkeypatch: pytest.Monk
             {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "osgp"}]},
             "osgp loses for good",
         ),
-        ({"algorithms": [{"algorithm": "osgp", "params": {"every": 2}}]}, "every"),
+        ({"algorithms": [{"algorithm": "osgp", "params": {"every": 2}}]}, r"add a table \[clock\]"),
         (
             {
                 "clock": {},

@@ -8,6 +8,7 @@ from threading import Lock, Semaphore, Thread
 from typing import Any
 
 from digrad.base.errors import DigradError, message
+from digrad.peers.awake import Awake
 from digrad.peers.ends import Dialer, DisagreeError, End
 from digrad.peers.frames import ClosedError, RubbishError, hang_up, receive_text, send_text
 from digrad.peers.links import Inlet, Outlet
@@ -83,13 +84,15 @@ class Links:
         """Wait until every link is there; raise if one does not come in time."""
         for end in self.ends:
             end.start()
-        until = time.monotonic() + seconds
+        began = time.monotonic()
+        clock, until = Awake(began), began + seconds
         while True:
+            late = clock.at(time.monotonic()) > until
             lacking = [(link, end) for link, end in self._ends.items() if not end.up]
             refused = [end for _, end in lacking if end.final]
             if not lacking:
                 return
-            if refused or time.monotonic() > until or any(end.over for _, end in lacking):
+            if refused or late or any(end.over for _, end in lacking):
                 raise MembershipError(self._missing(lacking, refused, seconds))
             time.sleep(0.005)
 

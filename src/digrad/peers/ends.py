@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 
 from digrad.engines.transports.transport import LinkError
+from digrad.peers.awake import Awake
 from digrad.peers.frames import ClosedError, RubbishError, hang_up
 from digrad.peers.secure import StrangerError
 
@@ -160,10 +161,11 @@ class End(ABC):
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait, with ``changed`` held, until something holds; raise if it never will."""
-        end = time.monotonic() + self.timeout
+        began = time.monotonic()
+        clock, end = Awake(began), began + self.timeout
         while not holds():
             self.check()
-            left = end - time.monotonic()
+            left = end - clock.at(time.monotonic())
             if left <= 0:
                 raise LinkError((self.rank,), timed_out=True)
             self.changed.wait(min(left, TICK))

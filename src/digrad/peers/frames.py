@@ -6,6 +6,7 @@ time, however slowly the other side sends. Nothing is unpickled.
 
 import json
 import socket
+import ssl
 import struct
 import time
 from contextlib import suppress
@@ -68,8 +69,12 @@ def receive_into(sock: socket.socket, memory: memoryview, end: float | None = No
     got = 0
     while got < len(memory):
         if end is not None:
-            _limit(sock, end)
-        count = sock.recv_into(memory[got : got + PIECE])
+            # When the time is over what is there is still taken: it may be ours that was late.
+            sock.settimeout(max(end - time.monotonic(), 0.0))
+        try:
+            count = sock.recv_into(memory[got : got + PIECE])
+        except (BlockingIOError, ssl.SSLWantReadError) as error:
+            raise TimeoutError("no whole message in time") from error
         if not count:
             raise ClosedError("the other end hung up")
         got += count
@@ -118,10 +123,3 @@ def hang_up(sock: socket.socket) -> None:
     """
     with suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-def _limit(sock: socket.socket, end: float) -> None:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no whole message in time")
-    sock.settimeout(left)

@@ -8,7 +8,8 @@ change a single bit of a run:
 - ``steps``: how many steps each way takes to the loss, for the best of some step sizes; all nodes
   in one process, ``--device cuda`` if there is one;
 - ``times``: how long a step takes, 8 processes in 8 network namespaces joined by a bridge, every
-  namespace's link slowed by ``tc`` to 100 Mbit/s and to 1 Gbit/s, both ways. Needs root.
+  namespace's link slowed by ``tc`` to 100 Mbit/s and to 1 Gbit/s, both ways; and how long a core
+  works in it, which is what it takes beyond the link where processes have one each. Needs root.
 
 ``--width 1070`` makes it 5 MB; over links of 10 and 100 Mbit/s that is the same ratio of bytes to
 speed, with a tenth of the arithmetic, for machines on which 8 processes have no cores of their own.
@@ -208,18 +209,21 @@ def rank_times(arguments: argparse.Namespace) -> None:
     for name, graph, code in cases:
         model = perceptron(arguments.width)
         step, close = prepared(model, graph, code)
-        seconds = []
+        seconds, worked = [], []
         for t in range(arguments.repeats + 1):
             which = batch(parts[rank], rank, t)
             dist.barrier()
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             step(x[which], y[which])
-            took = torch.tensor(time.perf_counter() - start)
+            spent = time.perf_counter() - start, time.process_time() - busy
+            took = torch.tensor(spent)
             dist.all_reduce(took, dist.ReduceOp.MAX)
-            seconds.append(float(took))
-        found[name] = {"seconds": median(seconds[1:]), "all": seconds}
+            seconds.append(float(took[0]))
+            worked.append(float(took[1]))
+        each = {"seconds": median(seconds[1:]), "cpu": median(worked[1:])}
+        found[name] = each | {"all": seconds}
         if rank == 0:
-            print(f"{name:34s} {median(seconds[1:]):8.2f} s", flush=True)
+            print(f"{name:34s} {each['seconds']:8.2f} s, {each['cpu']:8.2f} of a core", flush=True)
         close()
     if rank == 0:
         arguments.out.write_text(json.dumps(found))

@@ -16,7 +16,7 @@ from digrad.base.streams import Draws
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
 from digrad.theory.eigenvectors import Perron, Vector
-from digrad.theory.series import EPS, Matrix, spectral_norm
+from digrad.theory.norms import EPS, Matrix, spectral_norm
 
 MOST_TERMS = 60
 BLOCK = 1_000_000  # numbers in a block of columns

@@ -177,7 +177,26 @@ def test_the_report_knows_closed_forms_and_the_case_without_noise():
     assert " inf" not in str(digrad.analyze(build("star", 8), Setting(sigma=0)))
 
 
-def test_what_a_large_network_leaves_unknown_is_null_and_explained():
+def test_what_is_only_bounded_in_a_large_network_is_said_to_be(monkeypatch):
+    monkeypatch.setattr("digrad.theory.network_constants.MATRIX_N", 99)
+    a = digrad.analyze(build("grid", 100))
+    data = as_json(a)
+    for name in BRACKETS:
+        low, high = data["constants"][name]
+        assert 0 <= low <= high
+        assert (low == 0) == (name in MATRICES)
+    for key in ("P1", "P4", "gamma_max", "bound", "gamma_certified", "bound_certified"):
+        assert data[key] > 0
+    assert data["transient_certified"] > 1
+    assert {note.split()[0] for note in data["notes"]} >= set(MATRICES)
+    assert a.constants.bounded
+    assert "with bounds in place of some sums" in " ".join(str(a).split())
+    assert "N5 is at most" in str(a)
+
+
+def test_what_a_large_network_leaves_unknown_is_null_and_explained(monkeypatch):
+    monkeypatch.setattr("digrad.theory.large.contraction", lambda A, pi: None)
+    monkeypatch.setattr("digrad.theory.products.MOST_WORK", 0.0)
     n = 2101
     i = np.arange(n)
     links = [(i, (i + 1) % n), (i, (7 * i + 3) % n), (i[1:], np.zeros_like(i[1:]))]

@@ -145,3 +145,9 @@ def test_two_thousand_nodes_get_the_contraction_of_the_dense_matrix():
         x = (A.T @ (root * y)) / root - root * (root @ y)
     beta = np.linalg.norm(y)
     assert beta * (1 - 1e-12) <= metrics.beta_pi <= beta * (1 + 1e-4)
+
+
+def test_powers_that_live_longer_than_floats_are_not_certified():
+    line = np.eye(120, k=-1)  # its powers have norm 1 for 119 steps
+    assert certificates._by_doubling(line, 1e-6, 0.0) is None
+    assert certificates._by_doubling(line, 0.9, 0.0).m == 128

@@ -20,8 +20,10 @@ from digrad.networks import (
     undirected_ring,
     weigh,
 )
+from digrad.theory import large
 from digrad.theory import network_constants as module
 from digrad.theory.eigenvectors import is_balanced, perron
+from digrad.theory.large import Mixing
 from digrad.theory.network_constants import constants
 from theory.brute_force import (
     ALL_NAMES,
@@ -205,14 +207,27 @@ def test_the_tree_rule_decides_about_m2():
     assert constants(binary_tree(6), tree_rule="never").M2_tilde.low > 0
 
 
-def test_what_is_too_large_is_left_open_and_said_to_be(monkeypatch):
+def test_what_is_too_large_is_bounded_and_said_to_be(monkeypatch):
+    net = FIXED["path"].network
+    exact = constants(net)
     monkeypatch.setattr(module, "MATRIX_N", 5)
+    c = constants(net)
+    assert set(c.notes) == {"N5", "N6", "N7", "N8", "N9", "V", "V_R"}
+    assert "N7 is at most" in c.notes["N7"]
+    assert all(
+        c[name].low <= exact[name].low <= exact[name].high <= c[name].high for name in c.notes
+    )
+    assert c.P4.high < inf
+    assert constants(net, effort=3.0).notes == {}
+
+
+def test_what_nothing_can_be_proved_of_is_left_open(monkeypatch):
+    monkeypatch.setattr(module, "MATRIX_N", 5)
+    monkeypatch.setattr(large, "contraction", lambda A, pi: None)
     c = constants(FIXED["path"].network)
     assert (c["N5"].low, c["N5"].high) == (0.0, inf)
-    assert "dense matrices, and those end at 5 nodes" in c.notes["N7"]
+    assert "too many for a proof" in c.notes["N7"]
     assert c.P4.high == inf
-    assert set(c.notes) == {"N5", "N6", "N7", "N8", "N9", "V", "V_R"}
-    assert constants(FIXED["path"].network, effort=3.0).notes == {}
 
 
 def test_a_bracket_wider_than_asked_for_says_why():
@@ -254,7 +269,7 @@ def test_zeros_that_the_mixing_time_makes_visible_are_not_zero():
     # π_RᵀC̃ᵗ shrinks by 1 - 3d a step, from π_R - π1.
     truth = sqrt(float(np.sum((w.pi_R - w.pi) ** 2))) * float((1 - 3 * d) / (3 * d))
     assert truth == pytest.approx(0.0155, rel=1e-2)
-    N1 = module._push_sums(w.network, perron(w.network), 1e-9, 1.0)["N1"]
+    N1 = module._push_sums(Mixing(w.network, perron(w.network)), 1e-9, 1.0)["N1"]
     assert inside(N1, truth)
     assert N1.relative_width < 1e-6
 

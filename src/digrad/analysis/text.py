@@ -59,11 +59,15 @@ def _guaranteed(a: "Analysis") -> str:
         f"mean squared gradient at most {number(a.bound_certified, 3)} over T = {a.setting.T:,} "
         f"steps of {number(a.gamma_best, 3)}"
     )
+    by = "our theorem" + (", with bounds in place of some sums" if a.constants.bounded else "")
     if a.setting.sigma == 0:
-        return f"{said} (our theorem); without noise (σ = 0) there is no speedup to wait for"
+        return f"{said} ({by}); without noise (σ = 0) there is no speedup to wait for"
+    near = f"at most twice that of SGD from T = {number(a.transient_certified, 3)} on"
+    if not isfinite(a.transient_certified):
+        near = "for no T is it proved to come near that of SGD"
     return (
-        f"{said}, where SGD with all {a.n} gradients guarantees {number(a.sgd_bound, 3)}; at most "
-        f"twice that of SGD from T = {number(a.transient_certified, 3)} on (our theorem)"
+        f"{said}, where SGD with all {a.n} gradients guarantees {number(a.sgd_bound, 3)}; {near} "
+        f"({by})"
     )
 
 

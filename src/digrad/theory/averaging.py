@@ -6,7 +6,7 @@ grows. If some column j of Aᵐ has all entries at least δ, every m steps shrin
 by 1 - δ (Doeblin's condition): that is a proof of the tail, and costs m sparse products.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.theory.bracket import Bracket
+from digrad.theory.contraction import Contraction
 from digrad.theory.eigenvectors import Vector
 from digrad.theory.series import EPS
 
@@ -76,10 +77,12 @@ def averaging_sums(
     rtol: float,
     effort: float = 1.0,
     most_steps: int | None = None,
+    proved: Callable[[], Contraction | None] = lambda: None,
 ) -> AveragingSums:
     """Bracket the five sums of u, A u, A²u, ... → (πᵀu) 1, with π the root vector of A.
 
     Stops early, with a bracket that is wide but true, after ``effort`` times the usual work.
+    ``proved`` is asked for a better bound on the tail then.
     """
     n = A.shape[0]
     allowed = min(most_steps or MOST_STEPS, effort * MOST_WORK / max(A.nnz, 1))
@@ -97,6 +100,8 @@ def averaging_sums(
         rests = _rests(mixing, v, n, t)
         if (rests <= 0.5 * rtol * totals).all():
             break
+    else:
+        rests = np.minimum(rests, _proved_rests(proved(), v, t))
     time = min(float(t), 1 / EPS)
     error = 16 * EPS * time * totals
     low, high = np.maximum(totals - error, 0), totals + error + rests
@@ -111,3 +116,13 @@ def _rests(mixing: Doeblin, v: Vector, n: int, t: int) -> NDArray[np.float64]:
     # A move is at most the norms before and after it; a square at most norm times its bound.
     largest = float(np.sqrt(n)) * spread
     return np.array([norms, norms * largest, 4 * norms * largest, 2 * weighted, 2 * norms])
+
+
+def _proved_rests(proved: Contraction | None, v: Vector, t: int) -> NDArray[np.float64]:
+    """Bound the five sums after term t from v_{t+1} and a contraction of the 2-norm."""
+    if proved is None:
+        return np.full(5, np.inf)
+    size = proved.scale * float(np.linalg.norm(v))
+    norms, squares = size * proved.norms(0), size**2 * proved.energy(0)
+    weighted = size * ((t + 1) * proved.norms(0) + proved.norms(1) / proved.gap)
+    return np.array([norms, squares, 4 * squares, 2 * weighted, 2 * norms])

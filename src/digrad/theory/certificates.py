@@ -39,7 +39,7 @@ def decay_certificate(A: csr_array, pi: Vector) -> DecayCertificate | None:
     """Certify the exponential decay of a row-stochastic matrix, with α = (1 + ρ)/2.
 
     If the inequality holds at t = m .. 2m - 1 it holds for all t ≥ m, since norms of
-    products are at most products of norms. None above 2000 nodes.
+    products are at most products of norms. None above 2000 nodes, or where powers grow too long.
     """
     n = A.shape[0]
     if n > DENSE_N:
@@ -58,11 +58,18 @@ def decay_certificate(A: csr_array, pi: Vector) -> DecayCertificate | None:
     return _by_doubling(deflated, alpha, rho)
 
 
-def _by_doubling(deflated: NDArray[np.float64], alpha: float, rho: float) -> DecayCertificate:
-    """Find a power of two m that certainly works: ‖Aᵐ‖ max_{s<m} ‖Aˢ‖ α⁻ˢ ≤ αᵐ."""
+def _by_doubling(
+    deflated: NDArray[np.float64], alpha: float, rho: float
+) -> DecayCertificate | None:
+    """Find a power of two m that certainly works: ‖Aᵐ‖ max_{s<m} ‖Aˢ‖ α⁻ˢ ≤ αᵐ.
+
+    None where powers grow for so long that αᵐ is below the smallest number.
+    """
     power, m, growth = deflated, 1, 1.0
-    while spectral_norm(power) * growth > alpha**m:
-        growth *= max(1.0, spectral_norm(power) / alpha**m)
+    while (size := spectral_norm(power)) * growth > alpha**m:
+        if alpha**m == 0:
+            return None
+        growth *= max(1.0, size / alpha**m)
         power, m = power @ power, 2 * m
     return DecayCertificate(m, alpha, rho, smallest=False)
 

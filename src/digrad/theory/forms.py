@@ -7,8 +7,10 @@ import numpy as np
 
 from digrad.base.errors import lookup
 from digrad.networks.network import Network
+from digrad.theory.bracket import Bracket
 from digrad.theory.certified import RateConstants
 from digrad.theory.eigenvectors import Perron, perron
+from digrad.theory.large import Mixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.network_constants import MATRIX_N, _pull_sums, _push_sums
 
@@ -37,7 +39,10 @@ def form_constants(
     """
     a, b = (lookup(MIXED, form, "form") for form in (x_form, y_form))
     p = perron(net)
-    values = _vectors(net, p, a, b, rtol, effort) | _matrices(net, p, a, b, rtol, effort)
+    mixing = Mixing(net, p)
+    vectors = _push_sums(mixing, rtol, effort) | _pull_sums(mixing, rtol, effort)
+    values = _vectors(net, p, a, b, vectors)
+    values |= _matrices(mixing, a, b, vectors, rtol, effort)
     if not b:
         values["V_R"] = 0.0
     first = float(p.pi_R @ p.pi_R) if b else net.n * p.pi**2
@@ -45,12 +50,10 @@ def form_constants(
 
 
 def _vectors(
-    net: Network, p: Perron, a: int, b: int, rtol: float, effort: float
+    net: Network, p: Perron, a: int, b: int, known: dict[str, Bracket]
 ) -> dict[str, float]:
     """N1, N1', N2, N2' and N3, from those of the form with a power more."""
-    push, pull = _push_sums(net, p, rtol, effort), _pull_sums(net, p, rtol, effort)
-    found = {name: push[name].high for name in ("N1", "N1p", "N2", "N2p")}
-    found["N3"] = pull["N3"].high
+    found = {name: known[name].high for name in ("N1", "N1p", "N2", "N2p", "N3")}
     v0, v1 = p.pi_R - p.pi, net.C.T @ p.pi_R - p.pi
     if not b:
         sizes = [float(np.linalg.norm(v)) for v in (v0, v1, v1 - v0)]
@@ -63,14 +66,15 @@ def _vectors(
 
 
 def _matrices(
-    net: Network, p: Perron, a: int, b: int, rtol: float, effort: float
+    mixing: Mixing, a: int, b: int, vectors: dict[str, Bracket], rtol: float, effort: float
 ) -> dict[str, float]:
     """N5, N6, N8, N9, V and V_R."""
-    names = [name for name in (*NORMS, *SQUARES) if name != "N7"]
-    if net.n == 1:
+    n, names = mixing.net.n, [name for name in (*NORMS, *SQUARES) if name != "N7"]
+    if n == 1:
         return dict.fromkeys(names, 0.0)
-    if net.n > MATRIX_N:
-        return dict.fromkeys(names, inf)
-    lifted = Lifted.of(net, p, a, b)
+    if n > MATRIX_N:
+        bounds = mixing.bounds(vectors, a, b)
+        return {name: bounds.get(name, inf) for name in names}
+    lifted = Lifted.of(mixing.net, mixing.p, a, b)
     sums = lifted.norms(rtol, effort) | lifted.squares(rtol)
     return {name: sums[name].high for name in names}

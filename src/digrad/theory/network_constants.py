@@ -3,7 +3,7 @@
 Our own rate (docs/rate.md) adds five sums of the same kind: V, V_R, N1', N2' and N9.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from math import inf
 
@@ -13,17 +13,19 @@ from scipy.sparse import csr_array
 from digrad.networks.network import Network
 from digrad.theory.averaging import AveragingSums, averaging_sums
 from digrad.theory.bracket import Bracket, maximum
+from digrad.theory.contraction import Contraction
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
+from digrad.theory.large import Mixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
-from digrad.theory.products import sparse_sums
+from digrad.theory.products import BOUNDED_RTOL, sparse_sums
 from digrad.theory.series import EPS, Summand, mixing_time, norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first
 
 VECTOR_N = 2000  # above it, the vector sums run on sparse matrices
 QUICK = 300  # steps in which a network that mixes fast is done
 SPARSE_N = 200  # above it, networks that mix fast are summed by sparse products
-MATRIX_N = 1500  # above it, N5..N9, V and V_R would need more work than a minute or two
+MATRIX_N = 1500  # above it, N5..N9 are bounded: sums of spectral norms would take minutes
 NAMES = ("M1", "M2", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8")
 RATE_NAMES = ("V", "V_R", "N1p", "N2p", "N9")  # of our own rate; p stands for a prime
 EXACT_ZERO = Bracket(0.0, 0.0)
@@ -45,6 +47,15 @@ class Constants:
     def __getitem__(self, name: str) -> Bracket:
         """Return M1, M2, N1 .. N8, V, V_R, N1p, N2p or N9."""
         return self.values[name]
+
+    @property
+    def bounded(self) -> list[str]:
+        """The names of those of N5..N9, V and V_R that are only bounded from above."""
+        return [
+            name
+            for name in (*NORMS, *SQUARES)
+            if name in self.notes and self[name].relative_width > BOUNDED_RTOL
+        ]
 
     @property
     def M2_tilde(self) -> Bracket:
@@ -130,8 +141,9 @@ def constants(
     Bracket(4, 4)
     """
     p = perron(net) if vectors is None else vectors
-    values = {**_push_sums(net, p, rtol, effort), **_pull_sums(net, p, rtol, effort)}
-    values |= _matrix_sums(net, p, rtol, effort)
+    mixing = Mixing(net, p)
+    values = {**_push_sums(mixing, rtol, effort), **_pull_sums(mixing, rtol, effort)}
+    values |= _matrix_sums(mixing, values, rtol, effort)
     values = {name: _widened(values[name]) for name in (*NAMES, *RATE_NAMES)}
     notes = {
         name: _note(name, bracket, net.n)
@@ -142,13 +154,14 @@ def constants(
     return Constants(net.n, p.pi, float(p.pi_R @ p.pi_R), values, rule, notes)
 
 
-def _push_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+def _push_sums(mixing: Mixing, rtol: float, effort: float) -> dict[str, Bracket]:
     """M1, M2, N1, N2, N1', N2': the sums over v_t = π_Rᵀ C̃ᵗ; three of them have an extra term."""
+    net, p = mixing.net, mixing.p
     vanishing = ("M2", "N1", "N2", "N1p", "N2p")
     exact = {"M1": Bracket(1 / net.n, 1 / net.n), **dict.fromkeys(vanishing, EXACT_ZERO)}
     if is_balanced(net.R):  # π_R = 1/n, and 1ᵀ C = 1ᵀ: v_t = 0
         return exact
-    sums = _averaging(csr_array(net.C.T), p.pi_R, p.pi_C, rtol, effort)
+    sums = _averaging(csr_array(net.C.T), p.pi_R, p.pi_C, rtol, effort, lambda: mixing.push)
     first = net.C.T @ p.pi_R
     found = {
         "M1": sums.step_squares + float(first @ first),
@@ -161,12 +174,13 @@ def _push_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str,
     return exact if _vanish(found, vanishing) else found
 
 
-def _pull_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+def _pull_sums(mixing: Mixing, rtol: float, effort: float) -> dict[str, Bracket]:
     """N3, N4: the sums over w_t = R̃ᵗ π_C."""
+    net, p = mixing.net, mixing.p
     exact = dict.fromkeys(("N3", "N4"), EXACT_ZERO)
     if is_balanced(csr_array(net.C.T)):  # π_C = 1/n, and R 1 = 1: w_t = 0
         return exact
-    sums = _averaging(net.R, p.pi_C, p.pi_R, rtol, effort)
+    sums = _averaging(net.R, p.pi_C, p.pi_R, rtol, effort, lambda: mixing.pull)
     found = {"N3": sums.norms, "N4": sums.squares}
     return exact if _vanish(found, exact) else found
 
@@ -177,11 +191,18 @@ def _vanish(found: dict[str, Bracket], names: Iterable[str]) -> bool:
     return all(found[name].high <= (ZERO**2 if name in squares else ZERO) for name in names)
 
 
-def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) -> AveragingSums:
+def _averaging(
+    A: csr_array,
+    u: Vector,
+    pi: Vector,
+    rtol: float,
+    effort: float,
+    proved: Callable[[], Contraction | None],
+) -> AveragingSums:
     """Sum over v_t = Aᵗu - (πᵀu)1: densely where that is cheap, whatever the mixing time."""
     n = A.shape[0]
     if n > VECTOR_N:
-        return averaging_sums(A, u, pi, rtol, effort)
+        return averaging_sums(A, u, pi, rtol, effort, proved=proved)
     if n > SPARSE_N:  # where it mixes fast, that is all there is to do
         quick = averaging_sums(A, u, pi, rtol, effort, QUICK)
         if all(getattr(quick, f.name).relative_width <= rtol for f in fields(quick)):
@@ -198,8 +219,11 @@ def _averaging(A: csr_array, u: Vector, pi: Vector, rtol: float, effort: float) 
     )
 
 
-def _matrix_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[str, Bracket]:
+def _matrix_sums(
+    mixing: Mixing, vectors: dict[str, Bracket], rtol: float, effort: float
+) -> dict[str, Bracket]:
     """N5..N9, V and V_R: the sums over A_t, B_t, their differences, and U_t."""
+    net, p = mixing.net, mixing.p
     if net.n == 1:
         return dict.fromkeys((*NORMS, *SQUARES), EXACT_ZERO)
     large = net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3)
@@ -207,8 +231,11 @@ def _matrix_sums(net: Network, p: Perron, rtol: float, effort: float) -> dict[st
     if modes is not None:
         return matrix_sums(modes, rtol, effort)
     found = sparse_sums(net, p, rtol, dense=not large) if net.n > SPARSE_N else None
-    if found is not None or large:
-        return found or dict.fromkeys((*NORMS, *SQUARES), UNKNOWN)
+    if found is not None:
+        return found
+    if large:
+        bounds = mixing.bounds(vectors)
+        return {name: Bracket(0.0, bounds.get(name, inf)) for name in (*NORMS, *SQUARES)}
     lifted = Lifted.of(net, p)
     return lifted.norms(rtol, effort) | lifted.squares(rtol)
 
@@ -219,15 +246,10 @@ def _widened(bracket: Bracket) -> Bracket:
 
 def _note(name: str, bracket: Bracket, n: int) -> str:
     if bracket == UNKNOWN:
-        return (
-            f"{name} is not computed for {n} nodes that mix slowly: it needs dense matrices, and "
-            f"those end at {MATRIX_N} nodes"
-        )
-    if n > MATRIX_N and name in NORMS:
-        return (
-            f"{name} is bounded, not summed, above {MATRIX_N} nodes: by Frobenius norms and by row "
-            "and column sums in place of spectral norms"
-        )
+        return f"{name} is not known: {n} nodes that mix so slowly are too many for a proof"
+    if n > MATRIX_N and name in (*NORMS, *SQUARES) and bracket.relative_width > BOUNDED_RTOL:
+        most = f"{name} is at most {bracket.high:.3g}"
+        return f"{most}: above {MATRIX_N} nodes it is bounded, not summed"
     return (
         f"{name} is known to a relative width of {bracket.relative_width:.1g}: the network "
         "mixes too slowly to go further within the work allowed; raise effort"

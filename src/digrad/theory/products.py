@@ -19,8 +19,9 @@ from digrad.theory.eigenvectors import Perron, Vector
 from digrad.theory.series import EPS, Matrix, spectral_norm
 
 MOST_TERMS = 60
-BLOCK = 4_000_000  # numbers in a block of columns
-MOST_WORK = 1e12  # products and additions: five minutes
+BLOCK = 1_000_000  # numbers in a block of columns
+MOST_WORK = 2.5e11  # products and additions: two minutes
+BOUNDED_RTOL = 1e-2  # of tails, where each term is only bounded
 NAMES = ("R", "C", "A", "B", "D", "X", "U")
 
 
@@ -95,8 +96,8 @@ class Walk:
             self.pulls.append(self.p.pi_C - self.p.pi if before is None else self.net.R @ before)
         return self.pulls[t]
 
-    def lifetime(self, rtol: float) -> int | None:
-        """Return how many terms matter, judging by a few columns; none if more than 60."""
+    def lifetime(self, rtol: float, most: int) -> int | None:
+        """Return how many terms matter, judging by a few columns; none if more than ``most``."""
         start = Draws(0).uniform(8 * self.net.n).reshape(self.net.n, 8) - 0.5
         scale = 0.0
         for t, term in enumerate(self.terms(start), 1):
@@ -104,7 +105,7 @@ class Walk:
             scale = max(scale, size)
             if size <= 1e-2 * rtol * scale:
                 return t + 4
-            if t >= MOST_TERMS:
+            if t >= most:
                 return None
         return None
 
@@ -115,10 +116,11 @@ def sparse_sums(net: Network, p: Perron, rtol: float, dense: bool) -> dict[str, 
     With ``dense``, spectral norms are certified; without, bounded from above only.
     """
     walk = Walk(net, p)
-    rtol = rtol if dense else max(rtol, 1e-7)
+    rtol = rtol if dense else max(rtol, BOUNDED_RTOL)
     term = 2.0 * net.n * (3 * net.R.nnz + 20 * net.n)
-    count = walk.lifetime(rtol) if 5 * term < MOST_WORK else None
-    if count is None or count * term > MOST_WORK:
+    most = int(MOST_WORK / term)
+    count = walk.lifetime(rtol, min(most, MOST_TERMS) if dense else most) if most > 4 else None
+    if count is None:
         return None
     sizes = [{name: Sizes() for name in NAMES} for _ in range(count)]
     sums, width = _Sums(rtol), net.n if dense else max(1, BLOCK // net.n)

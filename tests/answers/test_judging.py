@@ -99,8 +99,24 @@ def test_one_seed_tells_nothing() -> None:
 
 def test_equal_to_the_last_bit() -> None:
     verdict = judge(made({("r", "a"): {0.1: [1.0, 2.0]}, ("r", "b"): {0.1: [1.0, 2.0]}}))
-    assert verdict.rows[1].place == "cannot be told apart"
-    assert "not even 1,000 seeds" in verdict.headline
+    assert verdict.rows[1].place == "the same"
+    assert (
+        verdict.headline == "a and b have the same loss at step 10 to five digits, 1.5 (2 seeds)."
+    )
+
+
+def test_equal_to_five_digits_is_the_same_whatever_rounding_says() -> None:
+    a = [1.0, 1.2, 0.9, 1.1]
+    b = [x * (1 + 2e-6 * k) for k, x in enumerate(a, 1)]
+    found = judge(made({("net", "a"): {0.1: a}, ("net", "b"): {0.1: b}}))
+    assert [row.place for row in found.rows] == ["leads", "the same"]
+    assert found.headline == "a and b have the same loss at step 10 to five digits, 1.05 (4 seeds)."
+    c = [x * 2 for x in a]
+    found = judge(made({("net", k): {0.1: v} for k, v in {"a": a, "b": b, "c": c}.items()}))
+    assert found.headline.startswith(
+        "a and b have the same loss at step 10 to five digits, 1.05. Of the "
+    )
+    assert "a has the lowest loss at step 10, 1.05: c is 2 times as high" in found.headline
 
 
 def test_no_noise_no_doubt() -> None:

@@ -126,5 +126,7 @@ def report(found: Losses) -> RenderableType:
     for loss in sorted(every, key=lambda loss: len(loss.remains))[:SHOWN]:
         others = listed(net, loss.cut_off)
         table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
-    more = [Text(f"  and {len(every) - SHOWN} more")] if len(every) > SHOWN else []
+    more = (
+        [Text(f"  and {len(every) - SHOWN} more; --json names all")] if len(every) > SHOWN else []
+    )
     return Group(head, Text(f"  single points of failure: {counts}"), table, *more)

@@ -19,6 +19,7 @@ from digrad.answers.words import headline
 from digrad.base.errors import lookup
 from digrad.runs.results import Floats, Key, Results
 
+SAME = 1e-5  # relative: two values that agree to five digits for every seed are one
 FIELDS = ("algorithm", "network")  # what can be compared
 
 
@@ -32,6 +33,7 @@ class Gap(NamedTuple):
     decided: bool  # whether the interval leaves no doubt which of the two is better
     seeds: int  # that both have
     more_seeds: int | None  # that would decide it; none if too many, or if it is decided
+    same: bool = False  # whether both agree to five digits, for every seed
 
 
 class Standing(NamedTuple):
@@ -44,11 +46,13 @@ class Standing(NamedTuple):
 
     @property
     def place(self) -> str:
-        """How it came out: ``leads``, ``worse``, ``cannot be told apart`` or ``failed``."""
+        """How it came out: it leads, or is the same, worse, not to be told apart, or failed."""
         if self.best.failed or np.isnan(self.best.value):
             return "failed"
         if self.behind is None:
             return "leads"
+        if self.behind.same:
+            return "the same"
         return "worse" if self.behind.decided else "cannot be told apart"
 
 
@@ -154,10 +158,11 @@ def _gap(leader: Sequence[Outcomes], other: Sequence[Outcomes], by: Criterion, p
     full, crossed = (interval(_apart(best, rest, relative), pairs) for best, rest in values)
     seen = full._replace(low=min(full.low, crossed.low), high=max(full.high, crossed.high))
     more = None if seen.decided else more_seeds(full, pairs)
+    same = bool(seeds) and all(np.allclose(a, b, rtol=SAME, atol=0) for a, b in values)
     value, low, high = (_ratio(x) if relative else x for x in seen[:3])
     if by.sign < 0:  # as the reader sees it: below the leader
         value, low, high = -value, -high, -low
-    return Gap(relative, value, low, high, seen.decided, seen.seeds, more)
+    return Gap(relative, value, low, high, seen.decided, seen.seeds, more, same)
 
 
 def _at(candidates: Sequence[Outcomes], seeds: Sequence[int], apart: bool) -> Floats:

@@ -52,6 +52,9 @@ def sentence(by: Criterion, rows: Sequence["Standing"]) -> str:
         return (
             f"{leader.name} comes to a {by.words} of {number(leader.best.value, 3)}; it is alone."
         )
+    same = [row for row in others if row.place == "the same"]
+    if same:
+        return _the_same(by, leader, same, [row for row in others if row not in same])
     level = [row for row in others if row.place == "cannot be told apart"]
     if not level:
         return f"{leader.name} has the {value}{_ahead(by, others)}."
@@ -66,6 +69,17 @@ def sentence(by: Criterion, rows: Sequence["Standing"]) -> str:
     note = f"{leader.best.seeds} seeds{_more(leader, level)}"
     what = f"{_list(names)} cannot be told apart by their {by.words}"
     return f"{what}{_within(level)} ({note}).{rest}"
+
+
+def _the_same(
+    by: Criterion, leader: "Standing", same: Sequence["Standing"], others: Sequence["Standing"]
+) -> str:
+    """Say that some agree to five digits, then how the others stand to the first of them."""
+    names = _list([leader.name, *(row.name for row in same)])
+    what = f"{names} have the same {by.words} to five digits, {number(leader.best.value, 5)}"
+    if not others:
+        return f"{what} ({leader.best.seeds} seeds)."
+    return f"{what}. Of the others: {sentence(by, [leader, *others])}"
 
 
 def _ahead(by: Criterion, others: Sequence["Standing"]) -> str:

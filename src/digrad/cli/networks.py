@@ -320,6 +320,12 @@ def _race(
     for one in found:
         cells = ("-" if x is None else number(x, 4) for x in (one.step, one.gradients, one.time))
         out.add_row(one.network, one.method, *cells, one.bottleneck)
+    each = f"{number(times.compute)} s" if times.capacities else number(times.compute)
+    show(
+        f"Until f - f* is {number(target)} of what it was at the start, on quadratics of "
+        f"{course.dim} numbers with noise, each method at its best step. A message has "
+        f"{number(sizes.vector)} bytes; a gradient takes {each} (compute in --clock), or more."
+    )
     show(out, width=160)
     for name, why in refused.items():
         show(f"{name}: {why}")

@@ -4,7 +4,6 @@ No tensors here: a calendar never depends on the iterates. Read ``clock`` first,
 ``calendar``, who wakes when and reads which message, and ``waiting``, when steps end that wait.
 """
 
-from digrad.clocks.clock import Clock
-from digrad.clocks.clock import make as clock
+from digrad.clocks.clock import Clock, clock
 
 __all__ = ["Clock", "clock"]

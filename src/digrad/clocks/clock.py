@@ -177,7 +177,7 @@ class Clock:
         return f"Clock({', '.join(said)})"
 
 
-def make(
+def clock(
     compute: float = 1.0,
     *,
     distribution: str = "shifted-exponential",
@@ -199,7 +199,7 @@ def make(
 ) -> Clock:
     """Make a clock, as the table ``[clock]`` of an experiment file does.
 
-    >>> make(straggler=5.0, loss=0.2)
+    >>> clock(straggler=5.0, loss=0.2)
     Clock(straggler=5.0, loss=0.2)
 
     Args:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from digrad.answers import Best, Verdict, best_steps, judge
 from digrad.answers.tuning import Tuning
+from digrad.base.checks import kind_of
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
@@ -180,6 +181,7 @@ class Run:
         """
         from digrad.show.pages import write_page
 
+        kind_of(page, "page", str, Path, hint='run.report("page.html")')
         if self.folder is None and not page:
             hint = 'run.report("page.html"), or run.save("runs/mine") first'
             raise ParameterError(message("the run has no folder to put the page in", hint=hint))

@@ -11,6 +11,7 @@ from reading import Reader
 from digrad.runs.results import Results
 from digrad.show.pages import render, run_page
 from digrad.show.pages.curves import note, plot_data
+from digrad.show.pages.heat import heat_maps
 from digrad.show.pages.endings import divergences
 
 
@@ -125,3 +126,10 @@ def test_many_curves_stay_a_small_page(tmp_path: Path) -> None:
 
 def test_equal_places_are_written_once(folder: Path) -> None:
     assert len(plot_data(Results.read(folder))["x"]) == 3  # steps, messages, bytes
+
+
+def test_the_metric_that_was_asked_about_comes_first(folder: Path) -> None:
+    trace = Results.read(folder)
+    assert list(plot_data(trace)["metrics"])[:2] == ["gradient_norm", "loss"]
+    assert next(iter(plot_data(trace, first="loss")["metrics"])) == "loss"
+    assert heat_maps(trace, [], "loss").partition("data-metric=")[2].startswith('"loss"')

@@ -92,7 +92,7 @@ def draw_curves(
     lines = _lines(trace, metric, x, log)
     plan = arrange([line.curve.key for line in lines], columns, color_by)
     shape = _Shape(len(plan.panels), plan.across, width or WIDTH * min(2, len(plan.panels)))
-    figure = _empty(title, ylabel, shape, _handles(lines, plan.styles), _note(lines))
+    figure = _empty(title, ylabel, shape, _handles(lines, plan.styles), _note(lines, trace))
     limits = _limits(lines, log)
     for axes, (panel, name) in zip(figure.axes, plan.panels.items(), strict=True):
         axes.set(yscale="log" if log else "linear", ylim=limits, axisbelow=True, xmargin=0.02)
@@ -207,7 +207,7 @@ def _handles(lines: list[Line], styles: dict[Key, Style]) -> list[Line2D]:
     return [handles[k] for k in some]
 
 
-def _note(lines: list[Line]) -> str:
+def _note(lines: list[Line], trace: Results) -> str:
     """Say what lines and bands are: a figure travels without its docstring."""
     sizes = {line.curve.key.step_size for line in lines}
     few, *_, most = sorted(len(line.curve.seeds) for line in lines * 2)
@@ -217,6 +217,9 @@ def _note(lines: list[Line]) -> str:
     parts += [f"step size γ = {size:g}" for size in sizes if len(sizes) == 1]
     parts += ["×: a trial diverged"] * any(line.curve.diverged for line in lines)
     parts += ["thin: mean over the others"] * any(not np.isnan(line.rest).all() for line in lines)
+    shown = {line.curve.key for line in lines}
+    late = {key.run for key in trace.unfinished if key in shown}
+    parts += [f"unfinished: ends at step {trace.planned[run]:,}" for run in sorted(late)]
     return "; ".join(part.replace(" ", "\xa0") for part in parts)  # lines break between them
 
 

@@ -31,13 +31,13 @@ def answer_sections(trace: Results, *, by: str = "") -> list[Section]:
     except DigradError as error:  # as of runs that were recorded at other steps
         verdict, trouble = None, f'<p class="warning">{escape(str(error))}</p>'
     best = best_keys(verdict) if verdict else frozenset()
-    sweep = is_sweep(keys)
+    sweep, first = is_sweep(keys), verdict.by.metric if verdict else ""
     body = _headline(verdict) if verdict else trouble
-    body += curves(trace, best if sweep else ())
+    body += curves(trace, best if sweep else (), first)
     if not sweep:
         return [Section("Answer", body + endings(trace), plotted=True)]
     body += to_html(one_table(lean(verdict_rows(verdict)))) if verdict else ""
-    whole = heat_maps(trace, best)
+    whole = heat_maps(trace, best, first)
     rows = endings(trace)
     whole += fold(f"All {len(keys)} final values", rows) if len(keys) > FEW_ROWS else rows
     return [Section("Answer", body, plotted=True), Section("The whole sweep", whole)]
@@ -49,10 +49,10 @@ def best_keys(verdict: Verdict) -> frozenset[Key]:
     return frozenset(Key(best.run, best.network, best.algorithm, best.lr) for best in bests)
 
 
-def curves(trace: Results, best: frozenset[Key] | tuple[()] = ()) -> str:
+def curves(trace: Results, best: frozenset[Key] | tuple[()] = (), first: str = "") -> str:
     """Return the interactive plot and what is to be known of it."""
     script = '<noscript><p class="note">The curves need JavaScript.</p></noscript>'
-    return f'{script}{plot(plot_data(trace, best))}<p class="note">{escape(note(trace))}</p>'
+    return f'{script}{plot(plot_data(trace, best, first))}<p class="note">{escape(note(trace))}</p>'
 
 
 def _headline(verdict: Verdict) -> str:

@@ -29,7 +29,7 @@ LABELS = {
 LONGEST = 48  # letters of a name that there is room for
 
 
-def plot_data(trace: Results, best: Collection[Key] = ()) -> dict[str, Any]:
+def plot_data(trace: Results, best: Collection[Key] = (), first: str = "") -> dict[str, Any]:
     """Return every metric of a trace for ``page.plot``; names are escaped for plotly.
 
     Where there are more than ``POINTS`` records, evenly chosen ones are kept.
@@ -37,8 +37,9 @@ def plot_data(trace: Results, best: Collection[Key] = ()) -> dict[str, Any]:
     Args:
         trace: what was recorded.
         best: the best step size of each method; the first view shows these alone.
+        first: the metric that is shown first.
     """
-    every = {metric: trace.curves(metric) for metric in trace.metrics}
+    every = {metric: trace.curves(metric) for metric in in_order(trace, first)}
     keys = list(dict.fromkeys(key for curves in every.values() for key in curves))
     most = max(2, min(POINTS, ALL_POINTS // max(1, sum(map(len, every.values())))))
     names = _Names.of(keys)
@@ -56,6 +57,11 @@ def plot_data(trace: Results, best: Collection[Key] = ()) -> dict[str, Any]:
         "along": {"step": ALONG["step"], **{name: COSTS[name] for name in places.costs}},
         "x": places.kept,
     }
+
+
+def in_order(trace: Results, first: str) -> list[str]:
+    """Return the metrics of a trace, one of them before all others."""
+    return sorted(trace.metrics, key=lambda metric: metric != first)
 
 
 class _Names(NamedTuple):

@@ -8,23 +8,24 @@ import numpy as np
 from digrad.base.text import number
 from digrad.runs.columns import GROWING
 from digrad.runs.results import Key, Results
-from digrad.show.pages.curves import LABELS
+from digrad.show.pages.curves import LABELS, in_order
 from digrad.show.tables import Row, Spread, final_values
 
 Ends = Mapping[Key, tuple[Row, float | None]]  # the row of the table, and the mean in it
 
 
-def heat_maps(trace: Results, best: Collection[Key]) -> str:
+def heat_maps(trace: Results, best: Collection[Key], first: str = "") -> str:
     """Return a table per metric and network; a chooser on the page shows one metric at a time.
 
     Args:
         trace: what was recorded.
         best: the best step size of each method, to be framed.
+        first: the metric that is shown first.
     """
     rows = final_values(trace)
     keys = [Key(*(row[name] for name in Key._fields)) for row in rows]  # type: ignore[arg-type]
     maps: list[str] = []
-    for metric in trace.metrics:
+    for metric in in_order(trace, first):
         ends = {key: (row, _mean(row, metric)) for key, row in zip(keys, rows, strict=True)}
         deep = _depths({key: mean for key, (_, mean) in ends.items()}, metric)
         tables = "".join(

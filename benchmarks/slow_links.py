@@ -192,7 +192,11 @@ def measure_times(arguments: argparse.Namespace) -> dict[str, Any]:
                 )
                 for k, name in enumerate(hosts.names)
             ]
-            codes = [rank.wait() for rank in ranks]
+            try:
+                codes = [rank.wait() for rank in ranks]
+            finally:  # or a namespace would outlive an interrupt
+                for rank in ranks:
+                    rank.kill()
             if any(codes):
                 raise SystemExit(f"ranks ended with {codes}")
             found[rate] = json.loads(target.read_text())

@@ -31,14 +31,25 @@ class ClosedError(DigradError, OSError):
 
 
 class Connection(Protocol):
-    """A socket, or one that encrypts."""
+    """A socket, or one that encrypts (``sealed``)."""
 
-    def fileno(self) -> int: ...
-    def settimeout(self, seconds: float | None, /) -> None: ...
-    def sendall(self, data: memoryview | bytes, /) -> None: ...
-    def recv_into(self, memory: memoryview, /) -> int: ...
-    def shutdown(self, how: int, /) -> None: ...
-    def close(self) -> None: ...
+    def fileno(self) -> int:
+        """Return the system's number of it."""
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Say how long each call may take."""
+
+    def sendall(self, data: memoryview | bytes, /) -> None:
+        """Send bytes."""
+
+    def recv_into(self, memory: memoryview, /) -> int:
+        """Fill memory with what is there; wait if there is nothing. None: it was hung up."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Break it, whoever reads from it or writes to it."""
+
+    def close(self) -> None:
+        """Hang up."""
 
 
 class Header(NamedTuple):

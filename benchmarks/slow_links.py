@@ -158,7 +158,8 @@ class Hosts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self.names:
+        for k, name in enumerate(self.names):  # links too: a namespace may linger
+            subprocess.run(["ip", "link", "delete", f"{self.tag}o{k}"], check=False)
             subprocess.run(["ip", "netns", "delete", name], check=False)
         subprocess.run(["ip", "link", "delete", f"{self.tag}b"], check=False)
 

@@ -158,7 +158,8 @@ class Hosts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self.names:
+        for k, name in enumerate(self.names):  # links too: a namespace may linger
+            subprocess.run(["ip", "link", "delete", f"{self.tag}o{k}"], check=False)
             subprocess.run(["ip", "netns", "delete", name], check=False)
         subprocess.run(["ip", "link", "delete", f"{self.tag}b"], check=False)
 
@@ -192,7 +193,11 @@ def measure_times(arguments: argparse.Namespace) -> dict[str, Any]:
                 )
                 for k, name in enumerate(hosts.names)
             ]
-            codes = [rank.wait() for rank in ranks]
+            try:
+                codes = [rank.wait() for rank in ranks]
+            finally:  # or a namespace would outlive an interrupt
+                for rank in ranks:
+                    rank.kill()
             if any(codes):
                 raise SystemExit(f"ranks ended with {codes}")
             found[rate] = json.loads(target.read_text())

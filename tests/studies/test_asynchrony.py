@@ -7,6 +7,7 @@ import numpy as np
 
 from digrad.runs.execute import run
 from digrad.runs.planning import plan
+from digrad.runs.results import Results
 from digrad.show.figures import draw_curves
 from digrad.studies.asynchrony import CLOCKS, best, common_target, parts, times_to, together
 
@@ -28,13 +29,21 @@ def test_runs_are_put_together_with_each_method_at_its_best_step(tmp_path: Path)
     for experiment in some[2:]:  # the one-way network: two methods that wait, two that do not
         short = replace(experiment, steps=12, metrics_every=4)
         folders.append(run(short, tmp_path / experiment.name))
-    results = together("straggler", folders)
+    results, target = together("straggler", folders)
     curves = results.curves("loss")
     assert sorted(key.algorithm for key in curves) == ["R-FAST", "RASGP", "S-PP", "SGP"]
-    rows = times_to(results, common_target(results))
+    rows = times_to(results, target)
     assert {row["clock"] for row in rows} == {"straggler"}
     assert any(row["time"] is not None for row in rows)
     assert times_to(results, -1.0)[0]["time"] is None
     assert draw_curves(results, "loss", x="time").axes
-    one = best(results)
+    one = best(results, target)
     assert np.array_equal(one.step, results.step)
+    whole = [Results.read(folder) for folder in folders]
+    assert common_target(whole) == target
+    when = {row["algorithm"]: row["time"] for row in rows}
+    for key, curve in whole[1].curves("loss").items():  # no other step of a method is sooner
+        there = np.flatnonzero(curve.mean <= target)
+        if len(there):
+            sooner = whole[1].curves("time")[key].values[0, there[0]]
+            assert when[key.algorithm] <= sooner

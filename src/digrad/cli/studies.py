@@ -113,14 +113,13 @@ def _in_time(problem: str, order: "Request") -> tuple[Any, str]:
             folders.setdefault(part.clock, []).append(folder)
     rows: list[Any] = []
     for clock, some in folders.items():
-        results = study.together(clock, some)
-        rows += study.times_to(results, study.common_target(results))
+        results, target = study.together(clock, some)
+        rows += study.times_to(results, target)
         figure = draw_curves(results, "loss", x="time", title=f"{problem}: {clock}")
         words = "-".join(clock.replace(",", "").replace("%", "").split())
         show(f"figure: {save_figure(figure, order.folder / f'{problem}-{words}.png')}")
-    key = (
-        "each method at its own best step; the target: 95 % of the way of the best one on its clock"
-    )
+    key = "the target: 95 % of the way of the best method on its clock; each at the step that is "
+    key += "first there"
     show(study_table(rows, TIMES), width=160)
     show(f"\n{key}")
     show(f"table: {write_study(rows, order.folder / f'{problem}-times.csv')}")

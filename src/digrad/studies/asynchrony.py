@@ -97,12 +97,11 @@ def _with_sizes(
     return tuple(replace(m, step_sizes=sizes.get(m.label, sizes[""])) for m in methods)
 
 
-def together(clock: str, folders: Sequence[Path]) -> Results:
-    """Put the runs of one clock into one, each method with its best step alone.
-
-    That is the step whose mean loss is least at the last time that all methods have come to.
-    """
-    read = [best(Results.read(folder)) for folder in folders]
+def together(clock: str, folders: Sequence[Path]) -> tuple[Results, float]:
+    """Put the runs of one clock into one, each method with its best step alone, and the target."""
+    whole = [Results.read(folder) for folder in folders]
+    target = common_target(whole)
+    read = [best(results, target) for results in whole]
     trials: list[Trial] = []
     rows, steps, columns = [], [], []
     for results in read:
@@ -112,18 +111,23 @@ def together(clock: str, folders: Sequence[Path]) -> Results:
         trials += [t._replace(key=t.key._replace(run=clock)) for t in results.trials]
     joined = [np.concatenate(part) for part in zip(*columns, strict=True)]
     named = dict(zip((*VALUES, *TIMED), joined, strict=True))
-    return Results(tuple(trials), np.concatenate(rows), np.concatenate(steps), named)
+    return Results(tuple(trials), np.concatenate(rows), np.concatenate(steps), named), target
 
 
-def best(results: Results) -> Results:
-    """Keep the step of each method on each network that has the least mean loss at the end."""
-    curves, kept = results.curves("loss"), dict[tuple[str, str], tuple[float, Key]]()
+def best(results: Results, target: float) -> Results:
+    """Keep the step of each method on each network that comes to the target first.
+
+    Where none does, the one whose mean loss is least at the end.
+    """
+    curves, kept = results.curves("loss"), dict[tuple[str, str], tuple[float, float, Key]]()
+    times = results.curves("time")
     for key, curve in curves.items():
+        when = _reached(curve, times[key], target)
         last = float(curve.mean[-1]) if not curve.diverged else np.inf
+        rank = np.inf if when is None else when, last, key
         place = key.network, key.algorithm
-        if place not in kept or (last, key) < kept[place]:
-            kept[place] = last, key
-    wanted = {key for _, key in kept.values()}
+        kept[place] = min(kept.get(place, rank), rank)
+    wanted = {key for _, _, key in kept.values()}
     keep = np.array([trial.key in wanted for trial in results.trials])
     rows, place_of = keep[results.trial], np.cumsum(keep) - 1
     columns = {name: column[rows] for name, column in results.columns.items()}
@@ -135,8 +139,7 @@ def times_to(results: Results, target: float) -> list[dict[str, Any]]:
     """Return a row for each method on each network: its step, and when it reaches the target."""
     times, rows = results.curves("time"), []
     for key, curve in results.curves("loss").items():
-        there = np.flatnonzero(curve.mean <= target)
-        when = float(times[key].values[0, there[0]]) if len(there) else None
+        when = _reached(curve, times[key], target)
         rows.append(
             {
                 "clock": key.run,
@@ -150,9 +153,16 @@ def times_to(results: Results, target: float) -> list[dict[str, Any]]:
     return rows
 
 
-def common_target(results: Results) -> float:
+def _reached(curve: Any, times: Any, target: float) -> float | None:
+    """Return when the mean over the seeds first is at the target or below."""
+    there = np.flatnonzero(curve.mean <= target)
+    return float(times.values[0, there[0]]) if len(there) else None
+
+
+def common_target(runs: Sequence[Results]) -> float:
     """Return the loss at which 95 % of the way is done that the best method goes."""
-    curves = results.curves("loss").values()
+    curves = [curve for results in runs for curve in results.curves("loss").values()]
     start = max(float(curve.mean[0]) for curve in curves)
-    end = min(float(curve.mean[-1]) for curve in curves if np.isfinite(curve.mean[-1]))
+    ends = [float(c.mean[-1]) for c in curves if np.isfinite(c.mean[-1]) and not c.diverged]
+    end = min(ends)
     return end + 0.05 * (start - end)

@@ -11,8 +11,8 @@ from reading import Reader
 from digrad.runs.results import Results
 from digrad.show.pages import render, run_page
 from digrad.show.pages.curves import note, plot_data
-from digrad.show.pages.heat import heat_maps
 from digrad.show.pages.endings import divergences
+from digrad.show.pages.heat import heat_maps
 
 
 @pytest.fixture(scope="module")

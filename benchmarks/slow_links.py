@@ -122,7 +122,7 @@ def count_steps(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, graph, code in ways(arguments):
         tried: dict[float, int] = {}
-        for lr in SIZES:
+        for lr in arguments.sizes:
             tried[lr] = steps_of(graph, code, lr, arguments.width, arguments.device, arguments.loss)
             if not tried[lr] and any(tried.values()):
                 break  # larger ones diverge too
@@ -261,7 +261,9 @@ def prepared(
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print time to the loss, by way and rate."""
+    """Print time to the loss, by way and rate, where both parts are there."""
+    if "steps" not in found:
+        return
     for rate, times in found.get("times", {}).items():
         print(
             f"\n{rate}: steps to a loss of {found['loss']}, seconds of a step, minutes to the loss"
@@ -289,6 +291,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=3500, help="of the hidden layers")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--loss", type=float, default=LOSS)
+    parser.add_argument("--sizes", type=float, nargs="+", default=list(SIZES), help="step sizes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
     parser.add_argument("--codes", nargs="+", default=list(CODES), choices=CODES)

@@ -23,7 +23,7 @@ from digrad.networks import (
     weigh,
 )
 from digrad.theory import constants, decay_certificate, perron, root_eigenvector
-from digrad.theory.series import spectral_norm
+from digrad.theory.norms import spectral_norm
 from strategies import no_common_root, periodic, reachability
 from theory.brute_force import any_networks, exact
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from digrad.base.errors import ParameterError
 from digrad.cli import app
 from digrad.peers.local import local_run
 from digrad.runs.lock import LockedError, locked
@@ -46,6 +47,17 @@ def test_a_check_of_all_nodes_writes_one_file_of_all_links(tmp_path: Path) -> No
     (tmp_path / "found" / "links-node2.csv").unlink()
     analyzed = CliRunner().invoke(app, ["analyze", str(tmp_path / "found" / "links.csv")])
     assert analyzed.exit_code == 0, analyzed.output
+
+
+@pytest.mark.parametrize("words", [["--node", "a"], ["--hub"], ["--rejoin"], ["--key", "a.key"]])
+def test_options_of_one_node_are_refused_where_all_start(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "run.toml").write_text(RUN)
+    with pytest.raises(ParameterError, match=f"{words[0]} is for one node"):
+        CliRunner().invoke(
+            app,
+            ["peers", str(tmp_path / "run.toml"), "--local", "2", *words],
+            catch_exceptions=False,
+        )
 
 
 def test_two_processes_do_not_write_one_record(tmp_path: Path) -> None:

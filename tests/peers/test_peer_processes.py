@@ -1,13 +1,16 @@
 """Real processes: killed, stopped and woken, two at a time; the others go on."""
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from digrad.peers.epochs import Place
-from peers.sites import optimum, site
+from peers.sites import EXPERIMENT, optimum, site
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +36,36 @@ def test_a_process_that_is_told_to_end_leaves_politely(tmp_path: Path) -> None:
             assert run.nodes[name].wait(200) == 0, run.logs()
             assert float((run.model(name) - optimum(4, [0, 2, 3])).norm()) < 1e-9
         assert [(one["why"], one["kept"]) for one in run.epochs()[1:]] == [("n1 left", True)]
+
+
+def test_one_that_waits_for_the_hub_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    with site(tmp_path, 2, absent=["n0", "n1"]) as run:
+        alone = run.nodes["n0"] = run.start("n0")
+        run.wait_until((tmp_path / "out" / "n0.csv").exists)
+        alone.terminate()
+        assert alone.wait(60) == 128 + signal.SIGTERM, run.logs()
+
+
+def test_all_nodes_here_end_with_the_command_that_started_them(tmp_path: Path) -> None:
+    usual = {"steps": 10**6, "every": 10, "n": 2, "lr": 0.2, "sigma": 0.0}
+    text = EXPERIMENT.format(**usual, algorithm="push-pull")
+    (tmp_path / "experiment.toml").write_text(text)
+    (tmp_path / "run.toml").write_text(
+        'run = "here"\nexperiment = "experiment.toml"\n[network]\ntopology = "directed-ring"\n'
+    )
+    words = ["peers", "run.toml", "--local", "2", "--out", "out"]
+    command = [sys.executable, "-m", "digrad", *words]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True) as started:
+        until = time.monotonic() + 120
+        record = tmp_path / "out" / "node1.csv"
+        while not record.exists() or len(record.read_text().splitlines()) < 3:
+            assert started.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        started.terminate()
+        assert started.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):  # nobody of its group is left
+        os.killpg(started.pid, 0)
 
 
 def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:

@@ -4,20 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import block_diag
 
 from digrad.networks import multi_sub_ring, path, weigh
 from digrad.theory import series
+from digrad.theory.decay import Decay, Summand, decay
 from digrad.theory.eigenvectors import perron
-from digrad.theory.series import (
-    Decay,
-    Summand,
-    decay,
-    mixing_time,
-    norm_bound,
-    norm_sums,
-    spectral_norm,
-    spectral_norms,
-)
+from digrad.theory.norms import EPS, mixing_time, norm_bound, spectral_norm, spectral_norms
+from digrad.theory.series import joint_sums, norm_sums
 from theory.brute_force import inside, long_norm
 
 TERMS = [Summand(0), Summand(0, power=2), Summand(1, weight=1), Summand(1, power=2)]
@@ -108,7 +102,7 @@ def test_nilpotent_sums_are_finite_and_exact():
     norms = [np.sqrt(sum(k * k for k in range(1, N + 1 - t))) for t in range(1, N)]
     assert sum(norms) in plain
     assert sum(k * k * (N - k) for k in range(1, N)) in square
-    assert max(plain.relative_width, square.relative_width) <= 256 * series.EPS
+    assert max(plain.relative_width, square.relative_width) <= 256 * EPS
 
 
 def test_jordan_blocks_grow_before_they_decay_and_the_bracket_knows():
@@ -176,3 +170,30 @@ def test_the_mixing_time_is_that_of_the_slowest_matrix():
     slow, fast = np.diag([0.5, -0.99]), np.diag([0.9, 0.1])
     assert mixing_time(slow, fast) == pytest.approx(100)
     assert mixing_time(np.zeros((2, 2))) == 1.0
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
+def test_parts_of_a_direct_sum_are_summed_as_the_whole(seed, p, q):
+    rng = np.random.default_rng(seed)
+    parts = []
+    for n in (p, q):
+        L = rng.normal(size=(n, n))
+        L *= rng.uniform(0.1, 0.95) / np.linalg.norm(L, 2)
+        parts.append((rng.normal(size=(n, n)), L, [np.eye(n), L - np.eye(n)]))
+    H, L = (block_diag(*(part[k] for part in parts)) for k in (0, 1))
+    factors = [block_diag(*(part[2][k] for part in parts)) for k in (0, 1)]
+    terms = [Summand(0), Summand(1, 2), Summand(1, weight=1)]
+    whole = norm_sums(H, L, factors, terms, time=20.0)
+    for a, b in zip(joint_sums(parts, terms, time=20.0), whole, strict=True):
+        assert max(a.low, b.low) <= min(a.high, b.high)
+        assert a.relative_width <= 1e-9
+
+
+def test_a_part_that_has_died_out_is_dropped():
+    eye = np.eye(1)
+    slow, fast = (eye, 0.9999 * eye, [eye]), (2 * eye, 0.5 * eye, [eye])
+    (found,) = joint_sums([slow, fast], [Summand(0)], time=1e4)
+    terms = np.maximum(0.9999 ** np.arange(1.0, 10**6), 2 * 0.5 ** np.arange(1.0, 10**6))
+    assert found.low <= terms.sum() * (1 + 1e-12)
+    assert found.high >= terms.sum() * (1 - 1e-12)
+    assert found.relative_width <= 1e-9

@@ -99,7 +99,7 @@ def peers(
     """Train as one node of a run of peers; `check` only tries out its links.
 
     `--local 8` makes keys and starts 8 nodes and a hub on this machine. A node that is told to
-    end (SIGTERM) leaves politely.
+    end (SIGTERM) leaves politely; told twice, or before training has begun, it ends at once.
 
     Example: digrad peers run.toml --node milan
     """
@@ -115,7 +115,8 @@ def peers(
     elif local:
         from digrad.cli.peers_here import start_all
 
-        start_all(file, local, out, trust)
+        _only_alone(node=node, key=key, hub=with_hub, rejoin=rejoin)
+        start_all(file, local, out, resume=resume, trust=trust)
     else:
         flags = {"resume": resume, "with_hub": with_hub, "rejoin": rejoin, "trust": trust}
         _train(file, node, key, out, **flags)
@@ -140,8 +141,14 @@ def _train(
     membership = load_membership(file)
     check_node(membership.nodes, node)
     here = Hub(membership, key_file(membership.folder, "hub"), show) if with_hub else None
-    leave = Event()
-    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    leave, begun = Event(), Event()
+
+    def end(number: int, frame: object) -> None:
+        if leave.is_set() or not begun.is_set():
+            raise SystemExit(128 + number)
+        leave.set()
+
+    signal.signal(signal.SIGTERM, end)
     record = run_peer(
         file,
         node,
@@ -149,12 +156,21 @@ def _train(
         out=out,
         resume=resume,
         allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+        told=lambda epoch: begun.set(),
         leave=leave,
         rejoin=rejoin,
     )
     show(f"record: {record}")
     if here is not None:
         here.wait()
+
+
+def _only_alone(**given: object) -> None:
+    """Refuse options of one node beside ``--local``, which starts all."""
+    for option, value in given.items():
+        if value:
+            what = f"--{option} is for one node, but --local starts all of them"
+            raise ParameterError(message(what, hint=f"drop --{option}, or --local"))
 
 
 def _words(what: list[str]) -> tuple[bool, Path]:

@@ -1,5 +1,6 @@
 """All nodes of a run of peers on this machine: keys, a hub, and a process for each."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import typer
 from digrad.base.checks import whole
 from digrad.base.errors import ParameterError, message
 from digrad.base.files import plain_bytes, toml_of
-from digrad.cli.output import show
+from digrad.cli.output import show, warn
 
 if TYPE_CHECKING:
     from digrad.peers.membership import Membership
 
 
-def start_all(file: Path, count: int, out: Path | None, trust: bool) -> None:
+def start_all(file: Path, count: int, out: Path | None, *, resume: bool, trust: bool) -> None:
     """Start so many nodes here, over the network and the experiment that a file names."""
     from digrad.peers.hub import Hub
     from digrad.peers.local import key_file
@@ -31,9 +32,10 @@ def start_all(file: Path, count: int, out: Path | None, trust: bool) -> None:
         names = list(membership.names)
         out = out or folder_of(load_experiment(membership.experiment_file()))
         with locked(out):  # not twice at a time into one folder
+            show(f"{count} nodes and a hub start on this machine; records: {out}")
             hub = Hub(membership, key_file(Path(folder), "hub"), show)
             try:
-                ends = _run(path, names, out, trust)
+                ends = _run(path, names, out, resume=resume, trust=trust)
             finally:
                 hub.close()
     failed = [name for name, end in ends.items() if end]
@@ -79,17 +81,23 @@ def _names(network: dict[str, object], count: int) -> list[str]:
     return [net.name(k) for k in range(net.n)]
 
 
-def _run(path: Path, names: list[str], out: Path, trust: bool) -> dict[str, int]:
+def _run(path: Path, names: list[str], out: Path, *, resume: bool, trust: bool) -> dict[str, int]:
     """Start a process for each node, and wait for all: one that dies does not end the others."""
-    more = ["--out", str(out), *(["--trust"] if trust else [])]
-    call = [sys.executable, "-m", "digrad", "peers", str(path), *more]
+    flags = [*(["--resume"] if resume else []), *(["--trust"] if trust else [])]
+    call = [sys.executable, "-m", "digrad", "peers", str(path), "--out", str(out), *flags]
+    signal.signal(signal.SIGTERM, _end)  # or the nodes would live on without their hub
     started = {name: subprocess.Popen([*call, "--node", name]) for name in names}
     try:
         return {name: process.wait() for name, process in started.items()}
     except KeyboardInterrupt:
+        warn(f"interrupted; the same command with --resume goes on from the models in {out}")
         raise typer.Exit(130) from None
     finally:
         for process in started.values():
             if process.poll() is None:
                 process.kill()  # not asked to leave: all end
                 process.wait()
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)

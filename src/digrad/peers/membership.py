@@ -245,6 +245,15 @@ def _check_names(net: Network, nodes: Mapping[str, Site]) -> None:
             raise MembershipError(message(f"{lacking[0]} {what}", hint=hint))
 
 
+GUIDE = "see the guide on peers"
+_WRITE = {
+    "nodes": "a table [nodes.NAME] for each, with what `digrad keys new NAME` prints; "
+    "--local N needs none",
+    "key": "what `digrad keys new NAME` prints",
+    "network": 'for example [network] with topology = "exponential"',
+}
+
+
 def _read(cls: type, table: Any, where: str, **more: Any) -> Any:
     """Make an object of a table; unknown keys are errors with a suggestion."""
     if not isinstance(table, Mapping):
@@ -257,7 +266,7 @@ def _read(cls: type, table: Any, where: str, **more: Any) -> Any:
     for name, spec in known.items():
         bare = spec.default is MISSING and spec.default_factory is MISSING
         if bare and name not in values:
-            raise MembershipError(message(f"{where} lacks {name}", hint="see the guide on peers"))
+            raise MembershipError(message(f"{where} lacks {name}", hint=_WRITE.get(name, GUIDE)))
     return cls(**values, **more)
 
 

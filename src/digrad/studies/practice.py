@@ -33,7 +33,7 @@ from digrad.theory import (
 )
 from digrad.theory.expectation import Diagonal, expected_average, largest_stable_step
 from digrad.theory.network_constants import NAMES, RATE_NAMES
-from digrad.theory.series import mixing_time
+from digrad.theory.norms import mixing_time
 
 ALONE = Network([[1.0]], [[1.0]])
 PREDICTORS = (

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from digrad.theory.bracket import Bracket
 from digrad.theory.contraction import Contraction
 from digrad.theory.eigenvectors import Vector
-from digrad.theory.series import EPS
+from digrad.theory.norms import EPS
 
 MOST_STEPS = 20_000
 MOST_WORK = 3e10  # entries of A touched: about a minute

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, diags_array
 
 from digrad.base.streams import Draws
 from digrad.theory.eigenvectors import Vector
-from digrad.theory.series import spectral_norm
+from digrad.theory.norms import spectral_norm
 
 DENSE_N = 2000
 MOST_NUMBERS = 40_000_000  # kept while a norm is estimated

@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 
 from digrad.networks.network import Network
 from digrad.theory.eigenvectors import is_uniform
+from digrad.theory.norms import EPS, spectral_norm
 from digrad.theory.rates import Setting, Terms
-from digrad.theory.series import EPS, spectral_norm
 
 Case = Literal["doubly stochastic", "symmetric", "positive semidefinite"]
 

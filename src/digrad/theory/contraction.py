@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, diags_array
 
 from digrad.base.streams import Draws
 from digrad.theory.eigenvectors import Vector
-from digrad.theory.series import EPS
+from digrad.theory.norms import EPS
 
 Matrix = NDArray[np.float64]
 

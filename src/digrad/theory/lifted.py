@@ -10,18 +10,22 @@ where X_t is what a deviation of the gradients t steps ago does to the models, a
 noise does (docs/rate.md).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
-from digrad.theory.eigenvectors import Perron
-from digrad.theory.series import Matrix, Summand, mixing_time, norm_sums
+from digrad.theory.decay import Summand
+from digrad.theory.eigenvectors import Perron, Vector
+from digrad.theory.norms import EPS, Matrix, mixing_time
+from digrad.theory.series import joint_sums
 from digrad.theory.squares import Triangle, square_sums
 
 NORMS = ("N5", "N6", "N7", "N8", "N9")
 SQUARES = ("V", "V_R")
+SMALLEST = 16  # nodes from which halves are worth it
+SQRT2 = float(np.sqrt(2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +33,14 @@ class Lifted:
     """L = [[R̃, Π_RΠ_C/τ], [0, C̃]], with Lᵗ = [[R̃ᵗ, Eₜ₋₁/τ], [0, C̃ᵗ]].
 
     The scale τ, the mixing time, keeps the norm of Lᵗ near 1: Eₜ grows like t before it
-    decays.
+    decays. Vectors and matrices may be those of an invariant subspace, in a basis of its own.
     """
 
     R: Matrix  # R̃
     C: Matrix  # C̃
-    p: Perron
+    one: Vector  # 1
+    pi_R: Vector
+    pi_C: Vector
     a: int  # whether models are mixed after the step
     b: int  # whether gradients are mixed with the trackers
     time: float  # τ
@@ -44,7 +50,29 @@ class Lifted:
         """Deflate both matrices."""
         R = net.R.toarray() - p.pi_R[None, :]
         C = net.C.toarray() - p.pi_C[:, None]
-        return cls(R, C, p, a, b, mixing_time(R, C))
+        return cls(R, C, np.ones(p.n), p.pi_R, p.pi_C, a, b, mixing_time(R, C))
+
+    @property
+    def parts(self) -> "list[Lifted]":
+        """Even and odd vectors, if numbering the nodes backwards changes nothing; or itself.
+
+        Half the size is an eighth of the work, and the largest singular values of such a
+        network, nearly equal in pairs, come apart.
+        """
+        if len(self.one) < SMALLEST or not (_even(self.R) and _even(self.C)):
+            return [self]
+        even, odd = (
+            replace(
+                self,
+                R=_half(self.R, sign),
+                C=_half(self.C, sign),
+                one=_half_vector(self.one, sign),
+                pi_R=_half_vector(self.pi_R, sign),
+                pi_C=_half_vector(self.pi_C, sign),
+            )
+            for sign in (1, -1)
+        )
+        return [even, odd]
 
     @property
     def L(self) -> Triangle:
@@ -54,12 +82,12 @@ class Lifted:
     @property
     def Pi_R(self) -> Matrix:
         """I - 1π_Rᵀ, which is R̃⁰."""
-        return np.eye(self.p.n) - self.p.pi_R[None, :]
+        return np.eye(len(self.R)) - np.outer(self.one, self.pi_R)
 
     @property
     def Pi_C(self) -> Matrix:
         """I - π_C1ᵀ, which is C̃⁰."""
-        return np.eye(self.p.n) - self.p.pi_C[:, None]
+        return np.eye(len(self.R)) - np.outer(self.pi_C, self.one)
 
     @property
     def left(self) -> Matrix:
@@ -68,13 +96,14 @@ class Lifted:
 
     def deviation(self, last: Matrix) -> tuple[Matrix, Matrix]:
         """Return K with H Lᵗ K = Rᵃ(R̃ᵗ ``last`` + Eₜ₋₁(C̃ - I))Cᵇ for H = [Rᵃ, 0]."""
-        turn = self.C - np.eye(self.p.n)
-        right = self.C + self.p.pi_C[:, None] if self.b else np.eye(self.p.n)
+        turn = self.C - np.eye(len(self.C))
+        right = self.C + np.outer(self.pi_C, self.one) if self.b else np.eye(len(self.C))
         return last @ right, self.time * turn @ (self.C if self.b else self.Pi_C)
 
-    def norms(self, rtol: float, effort: float) -> dict[str, Bracket]:
-        """Bracket N5..N9, the sums of spectral norms."""
-        n, zero = self.p.n, np.zeros((self.p.n, self.p.n))
+    @property
+    def orbit(self) -> tuple[Matrix, Matrix, list[Matrix]]:
+        """H, L and the factors K of N5, N6, N7 and N8, and N9."""
+        n, zero, L = len(self.R), np.zeros_like(self.R), self.L
         right = self.C if self.b else self.Pi_C
         blocks = [
             (zero, self.time * right),
@@ -82,29 +111,53 @@ class Lifted:
             self.deviation(self.Pi_C),
             self.deviation(np.eye(n)),
         ]
+        whole = np.block([[L.a, L.b], [zero, L.c]])
+        return np.hstack([self.left, zero]), whole, [np.vstack(block) for block in blocks]
+
+    def norms(self, rtol: float, effort: float) -> dict[str, Bracket]:
+        """Bracket N5..N9, the sums of spectral norms."""
         terms = [Summand(0), Summand(1, 2), Summand(2, 2), Summand(2), Summand(3)]
-        L = self.L
-        sums = norm_sums(
-            np.hstack([self.left, zero]),
-            np.block([[L.a, L.b], [zero, L.c]]),
-            [np.vstack(block) for block in blocks],
-            terms,
-            time=self.time,
-            rtol=rtol,
-            effort=effort,
-            first=True,
-            scale=1.0,
+        orbits = [part.orbit for part in self.parts]
+        sums = joint_sums(
+            orbits, terms, time=self.time, rtol=rtol, effort=effort, first=True, scale=1.0
         )
         return dict(zip(NORMS, sums, strict=True))
 
     def squares(self, rtol: float) -> dict[str, Bracket]:
-        """Bracket V and V_R, the sums of squared Frobenius norms.
+        """Bracket V and V_R, the sums of squared Frobenius norms."""
+        first, *others = (part._squares(rtol) for part in self.parts)
+        for other in others:
+            first = [x + y for x, y in zip(first, other, strict=True)]
+        return dict(zip(SQUARES, first, strict=True))
 
-        v_t = π_RᵀC̃ᵗ⁻¹Cᵇ is yᵀ(C̃ - I)C̃ᵗ⁻¹Cᵇ with yᵀ(C̃ - I) = π_Rᵀ: the same K gives X_t and v_t.
-        """
-        n = self.p.n
-        y = np.linalg.solve((self.C - np.eye(n)).T, self.p.pi_R)
-        H = self.left, np.tile(y / self.time, (n, 1))
+    def _squares(self, rtol: float) -> list[Bracket]:
+        """v_t = π_RᵀC̃ᵗ⁻¹Cᵇ is yᵀ(C̃ - I)C̃ᵗ⁻¹Cᵇ with yᵀ(C̃ - I) = π_Rᵀ: one K gives X_t and v_t."""
+        n = len(self.R)
+        y = np.linalg.solve((self.C - np.eye(n)).T, self.pi_R)
+        H = self.left, np.outer(self.one, y / self.time)
         factors = [self.deviation(np.eye(n)), (np.eye(n), np.zeros((n, n)))]
-        sums = square_sums(H, self.L, factors, time=self.time, rtol=rtol)
-        return dict(zip(SQUARES, sums, strict=True))
+        return square_sums(H, self.L, factors, time=self.time, rtol=rtol)
+
+
+def _even(A: Matrix) -> bool:
+    """Whether numbering the nodes backwards changes nothing."""
+    return bool(np.abs(A - A[::-1, ::-1]).max() <= 2 * EPS)
+
+
+def _half(A: Matrix, sign: int) -> Matrix:
+    """Return A on the x that reversed are ±x; basis (e_i ± e_{n-1-i})/√2, and the middle."""
+    h, odd = divmod(len(A), 2)
+    mean = (A + A[::-1, ::-1]) / 2  # rounding may have told left from right
+    half = mean[:h, :h] + sign * mean[:h, ::-1][:, :h]
+    if sign < 0 or not odd:
+        return half
+    column, row = SQRT2 * mean[:h, h : h + 1], SQRT2 * mean[h : h + 1, :h]
+    return np.block([[half, column], [row, mean[h : h + 1, h : h + 1]]])
+
+
+def _half_vector(x: Vector, sign: int) -> Vector:
+    h, odd = divmod(len(x), 2)
+    if sign < 0:
+        return np.zeros(h)  # 1 and both root vectors are even
+    half = (x[:h] + x[::-1][:h]) / SQRT2
+    return np.append(half, x[h]) if odd else half

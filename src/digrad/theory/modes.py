@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
 from digrad.theory.eigenvectors import is_uniform
-from digrad.theory.series import EPS
+from digrad.theory.norms import EPS
 
 MOST_TERMS = 40_000_000
 BATCH = 1_000_000

@@ -14,12 +14,14 @@ from digrad.networks.network import Network
 from digrad.theory.averaging import AveragingSums, averaging_sums
 from digrad.theory.bracket import Bracket, maximum
 from digrad.theory.contraction import Contraction
+from digrad.theory.decay import Summand
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
 from digrad.theory.large import Mixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
+from digrad.theory.norms import EPS, mixing_time
 from digrad.theory.products import BOUNDED_RTOL, sparse_sums
-from digrad.theory.series import EPS, Summand, mixing_time, norm_sums
+from digrad.theory.series import norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first
 
 VECTOR_N = 2000  # above it, the vector sums run on sparse matrices

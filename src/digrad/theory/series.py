@@ -7,96 +7,17 @@ See docs/design/0002-certified-sums.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from digrad.theory.bracket import Bracket
-
-Matrix = NDArray[np.float64]
+from digrad.theory.decay import Decay, Summand, decay
+from digrad.theory.norms import EPS, Matrix, norm_bound, spectral_norm, spectral_norms
 
 MOST_WORK = 3e12  # floating-point operations spent on one group of sums: a minute or two
 BATCH = 4_000_000  # numbers held at once while a stretch of terms is evaluated
 LARGEST_COUPLING = 1e4  # ‖Z‖ from which splitting modes would cost more digits than it saves terms
-EPS = float(np.finfo(float).eps)
-
-
-@dataclass(frozen=True, eq=False)
-class Summand:
-    """The term tʷ ‖H Lᵗ K‖₂ᵖ, with K the ``factor``-th of the given right factors."""
-
-    factor: int
-    power: int = 1
-    weight: int = 0
-
-
-class Decay(NamedTuple):
-    """Proved bounds on the powers of a matrix L."""
-
-    norms: float  # at least Σₛ≥₀ ‖Lˢ‖
-    squares: float  # at least Σₛ≥₀ ‖Lˢ‖²
-    weighted: float  # at least Σₛ≥₀ s ‖Lˢ‖
-
-    def rest(self, term: Summand, scale: float, t: int) -> float:
-        """Bound Σₛ≥₁ (t + s)ʷ (scale ‖Lˢ‖)ᵖ."""
-        if scale == 0.0:
-            return 0.0
-        if term.power == 2:
-            return scale**2 * self.squares
-        return scale * (t * self.norms + self.weighted if term.weight else self.norms)
-
-
-def decay(L: Matrix, most_doublings: int = 60) -> Decay:
-    """Bound the sums of ‖Lˢ‖ over all s by squaring L until its norm is at most 1/2.
-
-    From Σₛ<₂ₘ ‖Lˢ‖ ≤ (1 + ‖Lᵐ‖) Σₛ<ₘ ‖Lˢ‖, doubling m; once ν = ‖Lᵐ‖ < 1 the rest is
-    geometric. Infinite where the powers do not shrink within 2^most_doublings steps.
-
-    >>> decay(np.array([[0.5]])).norms
-    2.0
-    """
-    norms, squares, weighted, m = 1.0, 1.0, 0.0, 1
-    for _ in range(most_doublings):
-        nu = spectral_norm(L)
-        if nu <= 0.5:
-            return Decay(
-                norms / (1 - nu),
-                squares / (1 - nu**2),
-                weighted / (1 - nu) + m * nu * norms / (1 - nu) ** 2,
-            )
-        weighted = weighted * (1 + nu) + m * nu * norms
-        norms, squares, m = norms * (1 + nu), squares * (1 + nu**2), 2 * m
-        L = L @ L
-    return Decay(np.inf, np.inf, np.inf)
-
-
-def spectral_norms(stack: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ‖A‖₂ of every matrix A in a stack, to rounding."""
-    if min(stack.shape[-2:]) == 1:
-        squares: Matrix = np.einsum("...ij,...ij->...", stack, stack)
-        return np.sqrt(squares)
-    if stack.shape[-2] > stack.shape[-1]:
-        stack = stack.swapaxes(-2, -1)
-    gram = stack @ stack.swapaxes(-2, -1)
-    if gram.shape[-1] == 2:
-        a, b, c = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
-        return np.asarray(np.sqrt((a + c) / 2 + np.hypot((a - c) / 2, b)))
-    # The largest eigenvalue of the Gram matrix is exact to rounding, unlike the small ones.
-    largest = np.maximum(np.linalg.eigvalsh(gram)[..., -1], 0.0)
-    return np.asarray(np.sqrt(largest), dtype=np.float64)
-
-
-def spectral_norm(A: Matrix) -> float:
-    """Return ‖A‖₂, to rounding."""
-    return float(spectral_norms(A[None])[0])
-
-
-def norm_bound(A: Matrix) -> float:
-    """Bound ‖A‖₂ without eigenvalues: by ‖A‖_F and by √(‖A‖₁ ‖A‖_∞)."""
-    size = np.abs(A)
-    return float(min(np.linalg.norm(A), np.sqrt(size.sum(0).max() * size.sum(1).max())))
 
 
 class _Orbit(NamedTuple):
@@ -134,12 +55,6 @@ def _norm_work(p: int, q: int) -> float:
     return 2.0 * k * p * q + 1.5 * k**3 + 800.0 * k**2 + 5000.0
 
 
-def mixing_time(*matrices: Matrix) -> float:
-    """Return 1/(1 - ρ) for the largest spectral radius ρ: the steps in which modes decay."""
-    rho = max(float(np.abs(np.linalg.eigvals(M)).max()) for M in matrices)
-    return 1.0 / (1.0 - min(rho, 1.0 - EPS))
-
-
 def norm_sums(
     H: Matrix,
     L: Matrix,
@@ -164,22 +79,43 @@ def norm_sums(
     >>> norm_sums(np.eye(1), np.array([[0.5]]), [np.eye(1)], [Summand(0)], time=2.0)
     [Bracket(1, 1)]
     """
-    orbit = _Orbit.start(H, L, factors)
-    rounding = _rounding(orbit, terms, time, slack, scale)
-    totals, dropped = _start(orbit, terms, first), np.zeros(len(terms))
+    orbits = [(H, L, factors)]
+    return joint_sums(
+        orbits, terms, time=time, rtol=rtol, effort=effort, first=first, slack=slack, scale=scale
+    )
+
+
+def joint_sums(
+    parts: Sequence[tuple[Matrix, Matrix, Sequence[Matrix]]],
+    terms: Sequence[Summand],
+    *,
+    time: float,
+    rtol: float = 1e-9,
+    effort: float = 1.0,
+    first: bool = False,
+    slack: float = 0.0,
+    scale: float = 0.0,
+) -> list[Bracket]:
+    """Bracket sums as ``norm_sums`` does, of matrices that are direct sums of the given parts.
+
+    A norm is then the largest of the parts', and what is left of each part or dropped from it
+    bounds what is left or dropped of the whole when added up.
+    """
+    orbits = [_Orbit.start(*part) for part in parts]
+    rounding = _rounding(orbits, terms, time, slack, scale)
+    totals, dropped = _start(orbits, terms, first), np.zeros(len(terms))
     t, spent, next_split = 0, 0.0, 32
     while True:
-        span = _span(orbit, t)
-        spent += span * orbit.work
-        orbit, added = _advance(orbit, terms, span, t)
+        span = min(_span(orbit, t) for orbit in orbits)
+        spent += span * sum(orbit.work for orbit in orbits)
+        orbits, added = _advance(orbits, terms, span, t)
         t, totals = t + span, totals + added
-        rests, error = orbit.rests(terms, t), _change(terms, totals, dropped)
+        rests = sum((orbit.rests(terms, t) for orbit in orbits), np.zeros(len(terms)))
+        error = _change(terms, totals, dropped)
         if (rests + error <= 0.5 * rtol * totals).all() or spent > effort * MOST_WORK:
             break
-        if t >= next_split and _worth_splitting(orbit, rests, rtol * totals, time):
-            slow, more = _split(orbit, terms, t, rtol)
-            if (_change(terms, totals, dropped + more) <= 0.25 * rtol * totals).all():
-                orbit, dropped = slow, dropped + more
+        if t >= next_split:
+            orbits, dropped = _lightened(orbits, terms, t, totals, dropped, rtol, time)
             next_split = t + max(16, t // 4)
     # A sum of exact zeros has no rounding error.
     absolute = np.where(totals > 0, rounding.absolute, 0.0)
@@ -195,29 +131,32 @@ class _Rounding(NamedTuple):
     absolute: Matrix  # to each sum's terms, in the ℓᵖ norm
 
 
-def _start(orbit: _Orbit, terms: Sequence[Summand], first: bool) -> Matrix:
+def _start(orbits: Sequence[_Orbit], terms: Sequence[Summand], first: bool) -> Matrix:
     if not first:
         return np.zeros(len(terms))
-    return np.array([spectral_norm(orbit.H @ orbit.factors[s.factor]) ** s.power for s in terms])
+    norms = [[spectral_norm(orbit.H @ K) for K in orbit.factors] for orbit in orbits]
+    largest = np.max(norms, axis=0)
+    return np.array([largest[s.factor] ** s.power for s in terms])
 
 
 def _rounding(
-    orbit: _Orbit, terms: Sequence[Summand], time: float, slack: float, scale: float
+    orbits: Sequence[_Orbit], terms: Sequence[Summand], time: float, slack: float, scale: float
 ) -> _Rounding:
     """Allow for rounding, to first order: one step's error lives on for the mixing time.
 
     Powers that grow before they decay amplify it further; the bound on Σ‖Lˢ‖ tells. An error
     in H lives as long.
     """
-    grown = min(orbit.decay.norms, 1e6 * time)
+    grown = min(max(orbit.decay.norms for orbit in orbits), 1e6 * time)
     amplified = EPS * max(16 * time, 4 * float(np.sqrt(time * grown)))
-    size = max(norm_bound(orbit.H), scale)
+    size = max(scale, *(norm_bound(orbit.H) for orbit in orbits))
+    factors = np.max([orbit.sizes for orbit in orbits], axis=0)
     return _Rounding(
         np.array([amplified * s.power * (1 + s.weight) for s in terms]),
         np.array(
             [
                 (16 * EPS * size + slack * (4 * time ** (1 + s.weight)) ** (1 / s.power))
-                * orbit.sizes[s.factor]
+                * factors[s.factor]
                 for s in terms
             ]
         ),
@@ -228,19 +167,34 @@ def _span(orbit: _Orbit, t: int) -> int:
     """How many terms to evaluate at once: more as time goes on, as many as memory takes."""
     widest = max(orbit.H.shape[1], *(K.shape[1] for K in orbit.factors))
     fit = max(1, BATCH // int(orbit.H.shape[0] * widest))
-    return min(fit, max(32, t))
+    return min(fit, max(32, t // 2))
 
 
-def _advance(orbit: _Orbit, terms: Sequence[Summand], span: int, t: int) -> tuple[_Orbit, Matrix]:
+def _advance(
+    orbits: Sequence[_Orbit], terms: Sequence[Summand], span: int, t: int
+) -> tuple[list[_Orbit], Matrix]:
     """Add the terms t + 1 .. t + span."""
+    walks = [_walk(orbit, span) for orbit in orbits]
+    times, largest = t + 1.0 + np.arange(span), []
+    for k in range(len(orbits[0].factors)):
+        stacks = [_times(rows, o.factors[k]) for rows, o in zip(walks, orbits, strict=True)]
+        first, *others = sorted(stacks, key=lambda stack: -float(np.vdot(stack, stack)))
+        norms = spectral_norms(first)
+        for stack in others:
+            norms = spectral_norms(stack, norms)
+        largest.append(norms)
+    added = [(largest[s.factor] ** s.power * times**s.weight).sum() for s in terms]
+    moved = [orbit._replace(H=rows[-1]) for rows, orbit in zip(walks, orbits, strict=True)]
+    return moved, np.array(added)
+
+
+def _walk(orbit: _Orbit, span: int) -> Matrix:
+    """Return H L, H L², ..."""
     rows, power = (orbit.H @ orbit.L)[None], orbit.L
     while len(rows) < span:
         rows = np.concatenate([rows, _times(rows[: span - len(rows)], power)])
         power = power @ power
-    norms = [spectral_norms(_times(rows, K)) for K in orbit.factors]
-    times = t + 1.0 + np.arange(span)
-    added = [(norms[s.factor] ** s.power * times**s.weight).sum() for s in terms]
-    return orbit._replace(H=rows[-1]), np.array(added)
+    return rows
 
 
 def _times(stack: Matrix, A: Matrix) -> Matrix:
@@ -253,6 +207,32 @@ def _change(terms: Sequence[Summand], totals: Matrix, dropped: Matrix) -> Matrix
     """Bound how far each sum moves when its terms move by ``dropped`` in the ℓᵖ norm."""
     powers = np.array([term.power for term in terms])
     return np.where(powers == 1, dropped, (2 * np.sqrt(totals) + dropped) * dropped)
+
+
+def _lightened(
+    orbits: list[_Orbit],
+    terms: Sequence[Summand],
+    t: int,
+    totals: Matrix,
+    dropped: Matrix,
+    rtol: float,
+    time: float,
+) -> tuple[list[_Orbit], Matrix]:
+    """Drop parts and modes that have died out, as far as the bracket stays narrow enough."""
+    left, powers = [], np.array([term.power for term in terms])
+    for orbit in orbits:
+        rests = orbit.rests(terms, t)
+        slow: _Orbit | None = None
+        more = rests ** (1 / powers)
+        if (_change(terms, totals, more) > 1e-3 * rtol * totals).any() or len(orbits) == 1:
+            slow, more = orbit, np.zeros(len(terms))
+            if _worth_splitting(orbit, rests, rtol * totals, time):
+                slow, more = _split(orbit, terms, t, rtol)
+        if (_change(terms, totals, dropped + more) > 0.25 * rtol * totals).any():
+            slow, more = orbit, np.zeros(len(terms))
+        dropped = dropped + more
+        left += [] if slow is None else [slow]
+    return left, dropped
 
 
 def _worth_splitting(orbit: _Orbit, rests: Matrix, targets: Matrix, time: float) -> bool:
@@ -294,8 +274,8 @@ def _split(orbit: _Orbit, terms: Sequence[Summand], t: int, rtol: float) -> tupl
 def _cut(L: Matrix, t: int, rtol: float) -> float | None:
     """Return a modulus between live and dead eigenvalues, inside a gap of the spectrum."""
     moduli = np.sort(np.abs(np.linalg.eigvals(L)))[::-1]
-    alive = int((moduli**t > 1e-4 * rtol).sum())
-    if alive == 0 or alive > 0.6 * len(moduli) or alive + 4 > len(moduli):
+    alive = int((moduli**t > 1e-2 * rtol).sum())
+    if alive == 0 or alive > 0.75 * len(moduli):
         return None
     # Eigenvalues far below are all rounding: a gap between two of them separates nothing.
     near = np.maximum(moduli[alive - 1 : alive + alive // 4 + 4], 1e-3 * moduli[alive - 1])

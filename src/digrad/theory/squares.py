@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from digrad.theory.bracket import Bracket
-from digrad.theory.series import EPS, Matrix, norm_bound
+from digrad.theory.norms import EPS, Matrix, norm_bound
 
 MOST_DOUBLINGS = 64
 

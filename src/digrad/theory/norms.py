@@ -1,0 +1,54 @@
+"""Norms of matrices and of stacks of them, and how long powers live."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+
+EPS = float(np.finfo(float).eps)
+
+
+def spectral_norms(
+    stack: NDArray[np.float64], floor: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Return ‖A‖₂ of every matrix A in a stack, to rounding; or ``floor``, where that is larger."""
+    if min(stack.shape[-2:]) == 1:
+        squares: Matrix = np.einsum("...ij,...ij->...", stack, stack)
+        return np.sqrt(squares) if floor is None else np.maximum(np.sqrt(squares), floor)
+    if stack.shape[-2] > stack.shape[-1]:
+        stack = stack.swapaxes(-2, -1)
+    gram = stack @ stack.swapaxes(-2, -1)
+    if floor is None:
+        return _roots(gram)
+    # ‖A‖₂⁴ ≤ ‖AAᵀ‖_F²: most matrices that are not the largest need no eigenvalues.
+    may = np.flatnonzero(np.einsum("tij,tij->t", gram, gram) > floor**4)
+    largest = floor.copy()
+    largest[may] = np.maximum(floor[may], _roots(gram[may]))
+    return largest
+
+
+def _roots(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the roots of the largest eigenvalues."""
+    if gram.shape[-1] == 2:
+        a, b, c = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
+        return np.asarray(np.sqrt((a + c) / 2 + np.hypot((a - c) / 2, b)))
+    # The largest eigenvalue of the Gram matrix is exact to rounding, unlike the small ones.
+    largest = np.maximum(np.linalg.eigvalsh(gram)[..., -1], 0.0)
+    return np.asarray(np.sqrt(largest), dtype=np.float64)
+
+
+def spectral_norm(A: Matrix) -> float:
+    """Return ‖A‖₂, to rounding."""
+    return float(spectral_norms(A[None])[0])
+
+
+def norm_bound(A: Matrix) -> float:
+    """Bound ‖A‖₂ without eigenvalues: by ‖A‖_F and by √(‖A‖₁ ‖A‖_∞)."""
+    size = np.abs(A)
+    return float(min(np.linalg.norm(A), np.sqrt(size.sum(0).max() * size.sum(1).max())))
+
+
+def mixing_time(*matrices: Matrix) -> float:
+    """Return 1/(1 - ρ) for the largest spectral radius ρ: the steps in which modes decay."""
+    rho = max(float(np.abs(np.linalg.eigvals(M)).max()) for M in matrices)
+    return 1.0 / (1.0 - min(rho, 1.0 - EPS))

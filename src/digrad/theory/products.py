@@ -16,7 +16,7 @@ from digrad.base.streams import Draws
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
 from digrad.theory.eigenvectors import Perron, Vector
-from digrad.theory.norms import EPS, Matrix, spectral_norm
+from digrad.theory.norms import EPS, Matrix
 
 MOST_TERMS = 60
 BLOCK = 1_000_000  # numbers in a block of columns
@@ -103,7 +103,7 @@ class Walk:
         for t, term in enumerate(self.terms(start), 1):
             size = max(float(np.linalg.norm(M)) for M in (term.R, term.C, term.B))
             scale = max(scale, size)
-            if size <= 1e-2 * rtol * scale:
+            if size <= 0.01 * rtol * scale:
                 return t + 4
             if t >= most:
                 return None
@@ -146,14 +146,15 @@ class _Sums:
 
     def add(self, term: Term | None, sizes: dict[str, Sizes]) -> None:
         """Add one term; without the matrices, spectral norms are bounded from above only."""
-        ends = {}
+        ends, grams = {}, dict[str, Matrix]()
         for name, total in (("A", 0), ("B", 1), ("D", 3), ("X", 4)):
             bound, reached = sizes[name].bound, self.high[total] ** (0.5 if name == "B" else 1)
             if term is None or bound <= 0.01 * self.rtol * reached:
                 ends[name] = sizes[name].least, bound
             else:
                 exact = min(1e-4, 0.05 * self.rtol * max(1.0, reached / bound))
-                ends[name] = norm_bracket(getattr(term, name), exact)
+                grams[name] = _gram(term, name, grams.get("D"))
+                ends[name] = norm_bracket(grams[name], exact)
         squares = [sizes[name].square for name in ("U", "R")]
         for k, sums in enumerate((self.low, self.high)):
             a, b, d, x = (ends[name][k] for name in ("A", "B", "D", "X"))
@@ -191,16 +192,25 @@ def _power_sum(bounds: list[float]) -> float:
     return (1 + sum(bounds[:-1])) / (1 - bounds[-1]) if bounds[-1] < 0.5 else float(np.inf)
 
 
-def norm_bracket(A: Matrix, rtol: float) -> tuple[float, float]:
-    """Return certified ends of ‖A‖₂: a Ritz value from below, a Cholesky factor from above.
+def _gram(term: Term, name: str, of_D: Matrix | None) -> Matrix:
+    """Return AAᵀ; X = D + w1ᵀ, so that XXᵀ is DDᵀ and a few outer products."""
+    A: Matrix = getattr(term, name)
+    if name != "X" or of_D is None:
+        return A @ A.T
+    w, sums = A[:, 0] - term.D[:, 0], term.D.sum(axis=1)
+    turned = np.outer(w, sums + len(w) / 2 * w)
+    return of_D + turned + turned.T
+
+
+def norm_bracket(gram: Matrix, rtol: float) -> tuple[float, float]:
+    """Return certified ends of ‖A‖₂ from AAᵀ: a Ritz value below, a Cholesky factor above.
 
     μI - AAᵀ has one exactly if ‖A‖₂² < μ, and trying costs a fraction of all eigenvalues.
     """
     from scipy.sparse.linalg import ArpackError, eigsh
 
-    gram = A @ A.T
     try:
-        start = Draws(0).uniform(len(A)) - 0.5
+        start = Draws(0).uniform(len(gram)) - 0.5
         found = eigsh(gram, k=1, which="LA", v0=start, tol=rtol / 4, return_eigenvectors=False)
         largest = float(found[0])
         for width in (rtol, 30 * rtol, 1e3 * rtol):
@@ -209,7 +219,7 @@ def norm_bracket(A: Matrix, rtol: float) -> tuple[float, float]:
                 return float(np.sqrt(ends[0])), float(np.sqrt(ends[1]))
     except ArpackError:
         pass
-    exact = spectral_norm(A)
+    exact = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
     return exact * (1 - rtol), exact * (1 + rtol)
 
 

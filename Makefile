@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests start Python by the hundred: what it has compiled once must be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all check format bench clean
 

@@ -3,7 +3,8 @@
 Run with ``python benchmarks/peers.py [MB ...]``, on an idle machine. gloo is the engine of
 processes without shared memory; plain and TLS are peers with ``encrypt = false`` and ``true``. All
 three live in the same processes and take turns within every round; a round's time is that of the
-slowest process. Shown: the median of the rounds, and of the rounds' ratios. Nothing here asserts
+slowest process. Shown: the median of the rounds, and of the rounds' ratios; then milliseconds of
+CPU, all processes together, which mean something on a busy machine too. Nothing here asserts
 a time.
 """
 
@@ -47,9 +48,11 @@ def work(rank: int, port: int, folders: dict[str, Path], sizes: list[float], out
         for _ in range(ROUNDS):
             for kind in KINDS:
                 dist.barrier()
-                began = time.perf_counter()
+                began, worked = time.perf_counter(), time.process_time()
                 engines[kind].push(engines[kind].pull(x))
-                out.put((size, kind, time.perf_counter() - began))
+                seconds = time.perf_counter() - began
+                dist.barrier()  # links still say what has arrived
+                out.put((kind, seconds, time.process_time() - worked))
     dist.barrier()
     time.sleep(0.5)
 
@@ -79,22 +82,26 @@ def main() -> None:
 
 
 def show(sizes: list[float], out: Any) -> None:
-    print(f"{'MB':>4}" + "".join(f"{kind:>9}" for kind in KINDS) + "  plain/gloo  TLS/plain")
+    each = "".join(f"{kind:>9}" for kind in KINDS) + "  plain/gloo  TLS/plain"
+    print(f"{'MB':>4}{each}     CPU:{each}")
     for size in sizes:
-        rounds = []
+        times, works = [], []
         for _ in range(ROUNDS):
-            slowest = dict.fromkeys(KINDS, 0.0)
+            slowest, all_of_them = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0.0)
             for _ in range(WORLD * len(KINDS)):
-                _, kind, seconds = out.get(timeout=600)
+                kind, seconds, worked = out.get(timeout=600)
                 slowest[kind] = max(slowest[kind], seconds)
-            rounds.append(slowest)
-        times = [1e3 * median(one[kind] for one in rounds) for kind in KINDS]
-        ratios = [
-            median(one[top] / one[low] for one in rounds)
-            for top, low in (("plain", "gloo"), ("TLS", "plain"))
-        ]
-        print(f"{size:4g}" + "".join(f"{t:9.0f}" for t in times), end="")
-        print(f"{ratios[0]:12.2f}{ratios[1]:11.2f}", flush=True)
+                all_of_them[kind] += worked
+            times.append(slowest)
+            works.append(all_of_them)
+        print(f"{size:4g}{medians(times)}         {medians(works)}", flush=True)
+
+
+def medians(rounds: list[dict[str, float]]) -> str:
+    times = [1e3 * median(one[kind] for one in rounds) for kind in KINDS]
+    pairs = ("plain", "gloo"), ("TLS", "plain")
+    ratios = [median(one[top] / one[low] for one in rounds) for top, low in pairs]
+    return "".join(f"{t:9.0f}" for t in times) + f"{ratios[0]:12.2f}{ratios[1]:11.2f}"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ directed exponential graph:
 - wire: the same without shared memory, every message through gloo;
 - cta: its form CY + G⁺ - G, whose push leaves before backward, with overlap and without;
 - gossip: SGP, one message over every link, in the same code;
-- peer: S-PP on the one-peer exponential graph, whose only link changes from step to step;
+- peer: S-PP on the one-peer exponential graph, whose only link changes from step to step; through
+  shared memory, and without it (peer, wire);
 - messages: the two exchanges of S-PP alone, in buckets of the same size;
 - sums: what is left of the recursion without messages, X - γY and Y + G⁺ - G, as three passes
   over whole vectors;
@@ -49,6 +50,7 @@ RATIOS = {
     "wire/S-PP": ("wire", "S-PP"),
     "gossip/S-PP": ("gossip", "S-PP"),
     "peer/S-PP": ("peer", "S-PP"),
+    "peer/S-PP, both wire": ("peer, wire", "wire"),
 }
 PARTS = ("messages", "sums", "model")  # of a step of S-PP
 
@@ -107,7 +109,7 @@ def stock(megabytes: float) -> Callable[[], None]:
     return training(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
-CTA = PushPull(y_form="cta")
+CTA, PEER = PushPull(y_form="cta"), "one-peer-exponential"
 CASES: dict[str, Callable[[float, str], Callable[[], None]]] = {
     "DDP": lambda size, _: stock(size),
     "S-PP": lambda size, name: training(*ours(size, name, PushPull())),
@@ -115,7 +117,8 @@ CASES: dict[str, Callable[[float, str], Callable[[], None]]] = {
     "cta": lambda size, name: training(*ours(size, name, CTA, overlap=False)),
     "cta, overlap": lambda size, name: training(*ours(size, name, CTA, overlap=True)),
     "gossip": lambda size, name: training(*ours(size, name, SGP())),
-    "peer": lambda size, _: training(*ours(size, "one-peer-exponential", PushPull())),
+    "peer": lambda size, _: training(*ours(size, PEER, PushPull())),
+    "peer, wire": lambda size, _: training(*ours(size, PEER, PushPull(), shared_memory=False)),
     "messages": lambda size, name: exchanging(ours(size, name, PushPull())[1]),
     "sums": lambda size, _: summing(size),
     "model": lambda size, _: training(Idle(size), None),

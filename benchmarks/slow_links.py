@@ -8,7 +8,8 @@ change a single bit of a run:
 - ``steps``: how many steps each way takes to the loss, for the best of some step sizes; all nodes
   in one process, ``--device cuda`` if there is one;
 - ``times``: how long a step takes, 8 processes in 8 network namespaces joined by a bridge, every
-  namespace's link slowed by ``tc`` to 100 Mbit/s and to 1 Gbit/s, both ways. Needs root.
+  namespace's link slowed by ``tc`` to 100 Mbit/s and to 1 Gbit/s, both ways; and how long a core
+  works in it, which is what it takes beyond the link where processes have one each. Needs root.
 
 ``--width 1070`` makes it 5 MB; over links of 10 and 100 Mbit/s that is the same ratio of bytes to
 speed, with a tenth of the arithmetic, for machines on which 8 processes have no cores of their own.
@@ -121,7 +122,7 @@ def count_steps(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, graph, code in ways(arguments):
         tried: dict[float, int] = {}
-        for lr in SIZES:
+        for lr in arguments.sizes:
             tried[lr] = steps_of(graph, code, lr, arguments.width, arguments.device, arguments.loss)
             if not tried[lr] and any(tried.values()):
                 break  # larger ones diverge too
@@ -208,18 +209,21 @@ def rank_times(arguments: argparse.Namespace) -> None:
     for name, graph, code in cases:
         model = perceptron(arguments.width)
         step, close = prepared(model, graph, code)
-        seconds = []
+        seconds, worked = [], []
         for t in range(arguments.repeats + 1):
             which = batch(parts[rank], rank, t)
             dist.barrier()
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             step(x[which], y[which])
-            took = torch.tensor(time.perf_counter() - start)
+            spent = time.perf_counter() - start, time.process_time() - busy
+            took = torch.tensor(spent)
             dist.all_reduce(took, dist.ReduceOp.MAX)
-            seconds.append(float(took))
-        found[name] = {"seconds": median(seconds[1:]), "all": seconds}
+            seconds.append(float(took[0]))
+            worked.append(float(took[1]))
+        each = {"seconds": median(seconds[1:]), "cpu": median(worked[1:])}
+        found[name] = each | {"all": seconds}
         if rank == 0:
-            print(f"{name:34s} {median(seconds[1:]):8.2f} s", flush=True)
+            print(f"{name:34s} {each['seconds']:8.2f} s, {each['cpu']:8.2f} of a core", flush=True)
         close()
     if rank == 0:
         arguments.out.write_text(json.dumps(found))
@@ -257,7 +261,9 @@ def prepared(
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print time to the loss, by way and rate."""
+    """Print time to the loss, by way and rate, where both parts are there."""
+    if "steps" not in found:
+        return
     for rate, times in found.get("times", {}).items():
         print(
             f"\n{rate}: steps to a loss of {found['loss']}, seconds of a step, minutes to the loss"
@@ -285,6 +291,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=3500, help="of the hidden layers")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--loss", type=float, default=LOSS)
+    parser.add_argument("--sizes", type=float, nargs="+", default=list(SIZES), help="step sizes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
     parser.add_argument("--codes", nargs="+", default=list(CODES), choices=CODES)

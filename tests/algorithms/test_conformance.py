@@ -38,7 +38,17 @@ ROUGH = {"b-cpp", "rcpp"}
 PUSH_PULL = {"push-pull", "push-pull-original", "ab", "ab-cta", "sab", "btpp", "stpp"}
 PUSH_PULL |= {"ab-saga", "ab-svrg"}  # but for what their estimators keep
 COMPRESSED = {"cpp", "rcpp", "b-cpp"}  # of that family
-everywhere = pytest.mark.parametrize(("name", "network"), SUITABLE)
+# On these in every test run, on all others in the long one: what fails on one fails on most.
+QUICK = {"reverse", "common-root", "doubly", "metropolis", "lazy-ring", "two-trees"}
+
+
+def pairs(chosen):
+    """Parametrize by methods and networks."""
+    made = [pytest.param(a, k, marks=() if k in QUICK else pytest.mark.slow) for a, k in chosen]
+    return pytest.mark.parametrize(("name", "network"), made)
+
+
+everywhere = pairs(SUITABLE)
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
 
@@ -169,7 +179,7 @@ def test_trackers_sum_to_the_gradients(name, network):
 TRACKED = [(a, k) for a, k in SUITABLE if a in TRACKING - ROUGH]
 
 
-@pytest.mark.parametrize(("name", "network"), TRACKED)
+@pairs(TRACKED)
 def test_trackers_settle(name, network):
     """Under fixed gradients each node ends up with its share π_C[i] of their sum."""
     net, algorithm = NETWORKS[network], ALGORITHMS[name]()
@@ -253,16 +263,10 @@ HARD = ["own-weights", "common-root", "doubly-R-only", "symmetric-R-only", "lazy
 HARD += ["binary-tree", "two-trees"]
 
 
-# Small messages take thousands of steps: on one network each, on all of them in the long tests.
-LONG = {"cpp", "c-gt", "lead"}
-TRIED = [
-    pytest.param(a, k, marks=pytest.mark.slow) if a in LONG and k != "lazy-ring" else (a, k)
-    for a, k in SUITABLE
-    if k in HARD and (a != "rcpp" or k == "own-weights")
-]
+TRIED = [(a, k) for a, k in SUITABLE if k in HARD and (a != "rcpp" or k == "own-weights")]
 
 
-@pytest.mark.parametrize(("name", "network"), TRIED)
+@pairs(TRIED)
 def test_exactness_is_as_declared(name, network):
     """Without noise and with different data, exact methods end at the optimum, others do not.
 
@@ -314,7 +318,7 @@ def test_the_answer_moves_as_documented(name, network):
 FAMILY = [(a, k) for a, k in SUITABLE if a in PUSH_PULL | COMPRESSED]
 
 
-@pytest.mark.parametrize(("name", "network"), FAMILY)
+@pairs(FAMILY)
 def test_push_pull_moves_by_its_trackers(name, network):
     """π_Rᵀ X⁺ = π_Rᵀ X - γ π_Rᵀ Y at every step, in every form."""
     net = NETWORKS[network]

@@ -280,7 +280,9 @@ def test_r_fast_reaches_the_optimum_over_a_lossy_network_with_a_straggler() -> N
     assert float((flight.state["x"][:, 0] - best).abs().max()) < 1e-5
 
 
-@pytest.mark.parametrize("method", [BroadcastCPP(), BroadcastCPP(TOP_ONE)])
+@pytest.mark.parametrize(
+    "method", [BroadcastCPP(), pytest.param(BroadcastCPP(TOP_ONE), marks=pytest.mark.slow)]
+)
 def test_b_cpp_reaches_the_optimum_with_small_messages(method: BroadcastCPP) -> None:
     events = engine(method, digraph(), Clock(straggler=3.0))
     best = (A * B).sum(0) / A.sum(0)

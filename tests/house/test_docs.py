@@ -66,6 +66,7 @@ def commands(group: Any, path: str = "digrad") -> list[str]:
     return [p for name, c in group.commands.items() for p in commands(c, f"{path} {name}")]
 
 
+@pytest.mark.slow
 def test_the_site(tmp_path: Path) -> None:
     """One test, since building takes longer than all the looking."""
     # Not --quiet, which would hide warnings from --strict as well.
@@ -172,7 +173,13 @@ def load(script: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+DRAWN = [  # all of them in the long tests
+    pytest.param(path, marks=() if path.stem == "bytes" else pytest.mark.slow, id=path.stem)
+    for path in SCRIPTS
+]
+
+
+@pytest.mark.parametrize("script", DRAWN)
 def test_the_gallery_can_be_drawn(script: Path, tmp_path: Path) -> None:
     figures = load(script).draw(small=True)
     assert figures

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -105,13 +106,14 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-def imports(source: str) -> set[str]:
+@cache
+def imports(source: str) -> frozenset[str]:
     """Every module that a source imports anywhere, but for what only type checkers see."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
-    found = set()
+    found = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -120,7 +122,7 @@ def imports(source: str) -> set[str]:
             # ``from digrad.runs import execute`` imports the module digrad.runs.execute.
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
             found.add(node.module or "")
-    return found - {"digrad", "digrad.__version__"}  # the package itself is only names
+    return frozenset(found - {"digrad", "digrad.__version__"})  # the package itself is only names
 
 
 def within(module: str, package: str) -> bool:
@@ -132,13 +134,13 @@ def room(module: str) -> str:
     return [*module.split("."), ""][1] if within(module, "digrad") else ""
 
 
-def broken(name: str, source: str) -> set[str]:
+def broken(name: str, source: str) -> frozenset[str]:
     """The imports of a module that are not on the map."""
     used, own = imports(source), room(name)
     if own in ("", "__main__"):
-        return set()
+        return frozenset()
     allowed = ROOMS[own] | {own, ""}
-    found = {module for module in used if room(module) not in allowed}
+    found = frozenset(module for module in used if room(module) not in allowed)
     if next((no for start, no in WITHOUT_TORCH.items() if within(name, start)), False):
         found |= {module for module in used if within(module, "torch")}
     also = next((no for start, no in ALSO_FORBIDDEN.items() if within(name, start)), ())

@@ -20,6 +20,7 @@ from digrad.optim.tensor_files import read_tensors
 from digrad.peers.local import local_run
 from digrad.problems import Quadratic
 from engines.ranks import SETTINGS
+from peers.nursery import Child, nursery
 from train.hosts import Hosts
 
 PATIENCE = 400.0  # seconds: eight processes import PyTorch on two cores, which may be busy
@@ -42,6 +43,8 @@ n = {n}
 algorithm = "{algorithm}"
 """
 
+Process = subprocess.Popen[bytes] | Child
+
 
 class Site:
     """Some nodes of a run and its hub; a ``with`` block ends them all.
@@ -51,6 +54,7 @@ class Site:
         experiment: what is put into ``EXPERIMENT``, or a whole one.
         absent: nodes that are not started yet.
         hosts: one for each node; the hub shares that of the first.
+        fresh: whether every process is a new interpreter, which takes seconds; on hosts it is.
         options: of the membership file.
     """
 
@@ -62,9 +66,11 @@ class Site:
         topology: str,
         absent: Sequence[str],
         hosts: Hosts | None,
+        fresh: bool,
         **options: Any,
     ) -> None:
-        self.hosts = hosts
+        self.hosts, self._fresh = hosts, fresh or hosts is not None
+        self._epochs, self._read = list[dict[str, Any]](), 0
         self.folder, self.names = folder, [f"n{k}" for k in range(n)]
         usual = {"steps": 10**7, "every": 5, "n": n, "lr": 0.2, "sigma": 0.0}
         if isinstance(experiment, dict):
@@ -87,20 +93,24 @@ class Site:
         table["hub"] |= {"address": address, "listen": address}
         self.file.write_text(tomli_w.dumps(table))
 
-    def open_hub(self) -> "subprocess.Popen[bytes]":
+    def open_hub(self) -> Process:
         history = ["--history", str(self.folder / "history.jsonl")]
         return self._process("hub", "hub", str(self.file), *history)
 
-    def start(self, name: str, *more: str) -> "subprocess.Popen[bytes]":
+    def start(self, name: str, *more: str) -> Process:
         """Start a node, perhaps once more."""
         out = ["--out", str(self.folder / "out"), *more]
         return self._process(name, "peers", str(self.file), "--node", name, *out)
 
-    def _process(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
+    def _process(self, name: str, *words: str) -> Process:
+        path = self.folder / f"{name}.log"
+        path.touch()
+        if not self._fresh:
+            return nursery().start(list(words), path)
         there: list[str] = []
         if self.hosts is not None:
             there = self.hosts.command(self.names.index(name) if name in self.names else 0)
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with path.open("ab") as log:
             return subprocess.Popen(
                 [*there, sys.executable, "-m", "digrad", *words],
                 env={**os.environ, **SETTINGS},
@@ -112,8 +122,13 @@ class Site:
     def epochs(self) -> list[dict[str, Any]]:
         """What the hub has decided so far."""
         path = self.folder / "history.jsonl"
-        text = path.read_text() if path.exists() else ""
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        if path.exists() and path.stat().st_size > self._read:
+            with path.open("rb") as file:
+                file.seek(self._read)
+                whole = file.read().rpartition(b"\n")[0]  # the last line may be only half there
+            self._epochs += map(json.loads, whole.splitlines())
+            self._read += len(whole) + bool(whole)
+        return self._epochs
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
@@ -173,9 +188,10 @@ def site(
     topology: str = "exponential",
     absent: Sequence[str] = (),
     hosts: Hosts | None = None,
+    fresh: bool = False,
     **options: Any,
 ) -> Site:
-    return Site(folder, n, experiment or {}, topology, absent, hosts, **options)
+    return Site(folder, n, experiment or {}, topology, absent, hosts, fresh, **options)
 
 
 def optimum(n: int, left: Sequence[int]) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from digrad.peers.council import Council
-from digrad.peers.epochs import NONE, Epoch
+from digrad.peers.epochs import NONE, Epoch, Place
 from digrad.peers.local import local_run
 
 NAMES = ["a", "b", "c", "d"]
@@ -132,6 +132,43 @@ def test_the_farthest_place_counts(room: Room) -> None:
     room.die("b")
     room.tick(times=20)
     assert room.council.epoch.t == 73
+
+
+def test_where_one_joins_no_sum_is_awaited_before_the_next_step(room: Room) -> None:
+    for name in NAMES[:3]:
+        room.said[name]["t"] = Place(7, 1).number
+    room.said["d"] = {"epoch": NONE, "t": 0, "fresh": True, "token": "again", "ready": True}
+    room.tick(times=5)
+    epoch = room.council.epoch
+    assert (epoch.why, epoch.newcomers) == ("d joined", ("d",))
+    assert Place(7, 1000).number < epoch.t < Place(8).number
+
+
+def test_a_hub_that_slept_blames_nobody(room: Room) -> None:
+    """It hears one after the other when it wakes up, and looks at who is silent in between."""
+    room.now += 1000.0
+    for name in NAMES:
+        room.council.tick(room.now)
+        room.hear(name)
+    room.tick(times=500)
+    assert room.council.epoch.number == 0
+    room.silent.add("c")  # and then it is awake, and counts as ever
+    room.tick(times=95)
+    assert room.council.epoch.number == 0
+    room.tick(times=12)
+    assert room.members == "abd"
+
+
+def test_a_hub_that_slept_lets_all_dial_again(room: Room) -> None:
+    """Nobody waits for ever for its answer, so lines may have gone down meanwhile."""
+    room.now += 1000.0
+    for name in NAMES:
+        room.council.gone(name, room.now)
+    for _ in range(25):
+        room.now += 0.1
+        room.council.tick(room.now)
+    room.tick(times=5)
+    assert room.council.epoch.number == 0
 
 
 def test_a_hub_that_was_restarted_learns_the_epoch(room: Room) -> None:

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_survivors_of_a_killed_process_reach_their_optimum(tmp_path: Path) -> None:
-    with site(tmp_path, 4, {"steps": 600, "every": 50}) as run:
+    """As users start them: every process is a ``python -m digrad`` of its own."""
+    with site(tmp_path, 4, {"steps": 600, "every": 50}, fresh=True) as run:
         run.wait_until(lambda: len(run.rows("n1")) > 2)
         run.nodes["n1"].kill()
         for name in ("n0", "n2", "n3"):

@@ -57,8 +57,11 @@ class Company:
         tear: bool = False,
         together: bool = False,
     ) -> list[Alone]:
-        """Let node 0, which is slow, act so often; the others too, or until it has."""
-        over = Event()
+        """Let node 0, which is slow, act so often; the others too, or, if together, twice as often.
+
+        Then it waits for them, not for a clock: by that of a busy machine all are equally slow.
+        """
+        over, acted = Event(), [0] * N
 
         def work(k: int) -> Alone:
             session = self.sessions[NAMES[k]]
@@ -69,7 +72,10 @@ class Company:
             for t in count():
                 if over.is_set() or (t >= wakes and not (together and k)):
                     break
+                while together and k == 0 and min(acted[1:]) < 2 * t:
+                    time.sleep(0.001)
                 node.step(lambda x: A[k] @ (x - B[k]))
+                acted[k] += 1
                 time.sleep(draw.random() * (0.008 if k == 0 else 0.002))
                 if tear and t % 15 == 7:
                     for outlet in links.outlets.values():
@@ -157,7 +163,7 @@ def test_a_run_is_its_replay(company: Company, name: str, tear: bool) -> None:
 
 
 def test_rfast_reaches_the_optimum_though_one_is_slow(company: Company) -> None:
-    nodes = company.run(RFast(), 0.5, wakes=400, together=True)
+    nodes = company.run(RFast(), 0.5, wakes=150, together=True)
     best = torch.from_numpy(PROBLEM.optimum())
     assert max(float((node.point - best).norm()) for node in nodes) < 1e-4
-    assert min(node.count for node in nodes[1:]) > nodes[0].count
+    assert min(node.count for node in nodes[1:]) > 1.9 * nodes[0].count

@@ -107,6 +107,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_operators_keep_the_librarys_contract() -> None:
     """Schema, fake tensors, autograd and ahead-of-time tracing, as the library checks them."""
     x, w = normal(2, 3, 2, 6, 7), normal(2, 4, 2, 3, 2, seed=1)

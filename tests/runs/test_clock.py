@@ -3,6 +3,7 @@
 import csv
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,21 @@ def test_an_asynchronous_method_has_the_default_clock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*UNWAITING, *ON_A_CLOCK])
 def test_a_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
-    asked = experiment(algorithms=[{"algorithm": name}], clock={"jitter": 0.4})
+    goes_on(experiment(algorithms=[{"algorithm": name}], clock={"jitter": 0.4}), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+def test_so_does_one_whose_waves_are_compiled(tmp_path: Path) -> None:
+    asked = experiment(algorithms=[{"algorithm": "r-fast"}], clock={"loss": 0.2}, compile="always")
+    goes_on(asked, tmp_path)
+    run(replace(asked, compile="never"), tmp_path / "eager")
+    found = (RunFolder(tmp_path / part).jobs()[0].answers for part in ("whole", "eager"))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
+
+
+def goes_on(asked: Experiment, tmp_path: Path) -> None:
+    """Run it at once, and stopped and resumed, and compare."""
     run(asked, tmp_path / "whole")
 
     def stop(_: Any, t: int) -> None:
@@ -225,7 +240,7 @@ def test_a_thousand_nodes_without_a_matrix_of_all_pairs(monkeypatch: pytest.Monk
             {"clock": {"loss": 0.1}, "algorithms": [{"algorithm": "osgp"}]},
             "osgp loses for good",
         ),
-        ({"algorithms": [{"algorithm": "osgp", "params": {"every": 2}}]}, "every"),
+        ({"algorithms": [{"algorithm": "osgp", "params": {"every": 2}}]}, r"add a table \[clock\]"),
         (
             {
                 "clock": {},

@@ -6,13 +6,12 @@ that the rows of a wave are whole blocks of memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn import functional
 
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.clocks.calendar import Calendar, Wakes
@@ -21,11 +20,21 @@ from digrad.clocks.links import Links
 from digrad.clocks.patient import Patient
 from digrad.clocks.waves import Dispatcher, Waves
 from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
+from digrad.engines.wave_inbox import Bags, Mail, WaveInbox
 from digrad.networks.network import Network
 
 STRETCH = 4096  # wakes whose calendar is made at once, about
 TOGETHER = range(40, 321)  # wakes that are put into waves together, about
 CACHED = 1 << 17  # numbers of these that a cache holds
+FUSED = 1 << 21  # the same where a graph passes over them once
+
+
+class Player(Protocol):
+    """Does waves in its own way."""
+
+    def play(self, flight: Flight, waves: Waves, wakes: Wakes, steps: Steps) -> None:
+        """Do some waves; variables lie apart."""
+        ...
 
 
 class Events:
@@ -52,13 +61,13 @@ class Events:
         self.n, self._place = net.n, torch.device(device)
         self.rows, self.nodes = slice(0, net.n), torch.arange(net.n, device=device)
         self._dtype = dtype
-        self._numbers = np.float64 if dtype == torch.float64 else np.float32
-        self._weights = {
-            verb: link_weights(W, calendar.links).astype(self._numbers)
+        self.numbers = np.float64 if dtype == torch.float64 else np.float32
+        self.weights = {
+            verb: link_weights(W, calendar.links).astype(self.numbers)
             for verb, W in (("pull", net.R), ("push", net.C))
         }
-        self._own, self._kept = net.R.diagonal(), net.C.diagonal()
-        self._into = np.array([len(links) for links in calendar.links.inward], dtype=np.int64)
+        self.own, self.kept = net.R.diagonal(), net.C.diagonal()
+        self.into = np.array([len(links) for links in calendar.links.inward], dtype=np.int64)
         self._dispatcher = Dispatcher(calendar.links, every=bool(method.adds))
         state = method.init(torch.zeros(1, 1, 1))
         self.state_kind, self.parcel_kind = type(state), type(method.parcel(state))
@@ -73,12 +82,20 @@ class Events:
         return Flight(own, Table(self.parcel_kind, parcels), self._dispatcher.start())
 
     def advance(
-        self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: Steps
+        self,
+        flight: Flight,
+        start: int,
+        stop: int,
+        gradient: Gradient | Player,
+        steps: Steps,
     ) -> Flight:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         assert flight.waiting is not None
+        if not callable(gradient):
+            assert flight.parcels is not None
+            flight.state, flight.parcels = flight.state.apart(), flight.parcels.apart()
         self._dispatcher.restore(flight.waiting)
-        together = max(1, self._together(flight) // self.n)
+        together = max(1, self._together(flight, CACHED if callable(gradient) else FUSED) // self.n)
         ahead = together * max(1, STRETCH // (self.n * together))
         for first in range(start, stop, ahead):
             wakes = self.calendar.rounds(first, min(stop, first + ahead))
@@ -87,16 +104,19 @@ class Events:
         flight.waiting = self._dispatcher.waiting()
         return flight
 
-    def _together(self, flight: Flight) -> int:
+    def _together(self, flight: Flight, held: int) -> int:
         """Return how many wakes to plan at once: many cost less, but keep more parcels."""
         widest = max(rows[0].numel() for _, rows in flight.state.items())
-        return min(max(CACHED // widest, TOGETHER.start), TOGETHER.stop - 1)
+        return min(max(held // widest, TOGETHER.start), TOGETHER.stop - 1)
 
-    def play(self, flight: Flight, wakes: Wakes, gradient: Gradient, steps: Steps) -> None:
+    def play(self, flight: Flight, wakes: Wakes, gradient: Gradient | Player, steps: Steps) -> None:
         """Do some wakes; what is on its way is known to the engine alone until the end."""
         assert flight.parcels is not None
         waves = self._dispatcher.waves(wakes)
         flight.parcels.grow(self._dispatcher.slots)
+        if not callable(gradient):
+            gradient.play(flight, waves, wakes, steps)
+            return
         for inbox in self._inboxes(waves, wakes, flight.parcels, steps):
             s = flight.state.take(inbox.who.nodes)
             g = gradient(self.method.point(s), inbox.who)
@@ -106,22 +126,22 @@ class Events:
 
     def _inboxes(
         self, waves: Waves, wakes: Wakes, parcels: Table, steps: Steps
-    ) -> Iterator["WaveInbox"]:
+    ) -> Iterator[WaveInbox]:
         """Put all numbers of some waves on the device at once, and cut them up."""
         each, order = waves.sizes.tolist(), waves.wakes
         node, number, now = wakes.node[order], wakes.number[order], wakes.time[order]
         last = np.cumsum(each)
         nodes, numbers, slots = self._cut([node, number, waves.slots], each)
-        scales = [self._own[node], self._kept[node], steps.factors(number)]
-        real = torch.from_numpy(np.stack(scales).astype(self._numbers)).to(self._place)
+        scales = [self.own[node], self.kept[node], steps.factors(number)]
+        real = torch.from_numpy(np.stack(scales).astype(self.numbers)).to(self._place)
         own, kept, factors = (torch.split(part[:, None, None], each) for part in real)
-        pulls = self._bags(waves.newest, waves.into, self._into[node], each)
+        pulls = self._bags(waves.newest, waves.into, self.into[node], each)
         pushes = self._bags(waves.fresh, waves.links, waves.reads, each, waves.before)
         who = list(zip(node.tolist(), number.tolist(), strict=True))
         for k, (stop, size) in enumerate(zip(last.tolist(), each, strict=True)):
             some = slice(stop - size, stop)
             yield WaveInbox(
-                self,
+                self.method.sums,
                 parcels,
                 steps,
                 Who(nodes[k], numbers[k], who[some]),
@@ -142,14 +162,14 @@ class Events:
         counts: Integers,
         each: Sequence[int],
         before: Integers | None = None,
-    ) -> list["Bags"]:
+    ) -> list[Bags]:
         """Say wave by wave which slots are added up for each wake, and with which weights.
 
         ``counts`` has the slots of each wake. With ``before``, a running sum counts for what it
         has grown by.
         """
         verb = "pull" if before is None else "push"
-        weights = self._weights[verb][links]
+        weights = self.weights[verb][links]
         if before is not None and self.method.sums:
             slots = np.stack([slots, before], axis=1).ravel()
             weights, counts = np.stack([weights, np.negative(weights)], axis=1).ravel(), 2 * counts
@@ -167,7 +187,7 @@ class Events:
         assert flight.waiting is not None
         assert flight.parcels is not None
         found = {}
-        weights = torch.as_tensor(self._weights["push"]).to(self._place, self._dtype)
+        weights = torch.as_tensor(self.weights["push"]).to(self._place, self._dtype)
         links = self.calendar.links
         for name in (*self.method.sums, *self.method.adds):
             rows = flight.parcels[name]
@@ -185,7 +205,7 @@ class Events:
 
     def standing(self, flight: Flight) -> "Standing":
         """Return what is known of all nodes as they stand."""
-        own = (torch.as_tensor(v).to(self._place, self._dtype) for v in (self._own, self._kept))
+        own = (torch.as_tensor(v).to(self._place, self._dtype) for v in (self.own, self.kept))
         return Standing(*(diagonal[:, None, None] for diagonal in own))
 
 
@@ -195,97 +215,6 @@ class Standing:
 
     own: Tensor
     kept: Tensor
-
-
-class Bags(NamedTuple):
-    """For each wake of a wave, weighted slots that are added up."""
-
-    slots: Tensor
-    places: Tensor  # where those of each wake begin
-    weights: Tensor
-
-    def summed(self, values: Tensor) -> Tensor:
-        """Add up weighted rows; nothing is copied on the way."""
-        table = values.flatten(1)
-        found = functional.embedding_bag(
-            self.slots, table, self.places, mode="sum", per_sample_weights=self.weights
-        )
-        return found.view(len(self.places), *values.shape[1:])
-
-    @property
-    def rows(self) -> Tensor:
-        """Which wake each slot belongs to."""
-        ends = torch.cat([self.places[1:], self.places.new_tensor([len(self.slots)])])
-        return torch.repeat_interleave(ends - self.places)
-
-
-class Mail(NamedTuple):
-    """Where the parcels of a wave go, and come from."""
-
-    slots: Tensor  # of what the nodes give
-    pull: Bags  # the newest of all links that end at them
-    push: Bags  # what is read for the first time
-
-
-class WaveInbox:
-    """What the nodes of one wave have heard."""
-
-    def __init__(
-        self,
-        engine: Events,
-        parcels: Table,
-        steps: Steps,
-        who: Who,
-        mail: Mail,
-        scales: tuple[Tensor, Tensor, Tensor],
-        times: Any,
-    ) -> None:
-        self.who, self.slots = who, mail.slots
-        self.own, self.kept, self.lr = scales
-        self._parcels, self._steps, self._sums = parcels, steps, engine.method.sums
-        self._mail, self._times = mail, times
-        self._pushed: dict[str, Tensor] = {}
-
-    @property
-    def now(self) -> Tensor:
-        """When each of them wakes."""
-        return torch.from_numpy(self._times).to(self.who.nodes.device)[:, None, None]
-
-    def pulled(self, name: str) -> Tensor:
-        """Σⱼ R[i, j] times the newest value."""
-        return self._mail.pull.summed(self._parcels[name])
-
-    def pushed(self, name: str) -> Tensor:
-        """Σⱼ C[i, j] times what is new; the same if asked again."""
-        if name not in self._pushed:
-            bags = self._mail.push
-            if self._sums and name not in self._sums:  # a share, not what a sum has grown by
-                bags = Bags(bags.slots[::2], bags.places // 2, bags.weights[::2])
-            self._pushed[name] = bags.summed(self._parcels[name])
-        return self._pushed[name]
-
-    def news(self, name: str) -> tuple[Tensor, Tensor]:
-        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
-        pull, push = self._mail.pull, self._mail.push
-        step = 2 if self._sums else 1
-        # The same slot may be old news to one wake and new to another.
-        count = len(pull.places)
-        fresh = torch.isin(pull.slots * count + pull.rows, (push.slots * count + push.rows)[::step])
-        values = self._parcels[name]
-        some = pull._replace(weights=pull.weights * fresh)
-        return some.summed(values), some.summed(torch.ones_like(values[:, :1, :1]))
-
-    def largest(self, name: str) -> Tensor:
-        """The largest of the newest values."""
-        bags = self._mail.pull
-        rows = self._parcels[name].index_select(0, bags.slots)
-        most = rows.new_zeros((len(self.who.pairs), *rows.shape[1:]))
-        places = bags.rows[:, None, None].expand_as(rows)
-        return most.scatter_reduce_(0, places, rows, "amax")
-
-    def steps(self, first: Tensor, last: Tensor) -> Tensor:
-        """The steps number first .. last."""
-        return self._steps.total(first, last)
 
 
 def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.float64]]:

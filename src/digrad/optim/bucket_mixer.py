@@ -9,7 +9,7 @@ from torch import Tensor
 from digrad.algorithms.compression.drawn import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
-from digrad.engines.processes.engine import Sent
+from digrad.engines.processes.linked import Sent
 
 T = TypeVar("T")
 

@@ -3,7 +3,8 @@
 When an epoch breaks, neighbours may be a few steps apart (see ``Place``). All go on from where the
 farthest was; a node that is behind is credited with the steps that the others have taken, one for
 each call, and gets, for a sum that the others already have, the mean of the models at the epoch's
-start.
+start. Where somebody joins, all get that for every sum until the next step, which they take
+together: a newcomer begins its loop, and cannot know where in theirs the others are.
 """
 
 import os
@@ -94,7 +95,7 @@ class Company:
             raise ParameterError(message(what, hint="pass the parameters of one model"))
         self._about, self._options = about, options
         self._join()
-        self.place = self._ahead  # a newcomer is not behind
+        self.place = Place(self._ahead.steps)  # a newcomer is not behind
         return self._engine
 
     def enter(self, rows: Rows, restart: Restart) -> None:
@@ -143,8 +144,8 @@ class Company:
                 self._part()
 
     def _join(self) -> None:
-        place = self.place.number
-        self._engine = self.session.join(place, self._about, **self._options)
+        place = max(self.place, self._ahead)
+        self._engine = self.session.join(place.number, self._about, **self._options)
         self._ahead = Place.of(self.session.epoch.t)
         if self.leaving:
             self.leave()
@@ -153,7 +154,7 @@ class Company:
         """Enter the run again, which has gone on without this node, with the others' model."""
         self.session.rejoin()
         self._join()
-        self.place = self._ahead
+        self.place = Place(self._ahead.steps)
         try:
             self._restart(self._engine, "from the models")
             self._begin()
@@ -184,7 +185,11 @@ class Company:
 
     def _go_to(self, there: Place) -> None:
         """Get ready to go to a place; before that, a node that leaves may have to be seen off."""
-        while not self.left and not self.session.may_begin(self.place.number, there.number):
+        while not self.left:
+            if there.steps > self.place.steps == self._ahead.steps:
+                self.place = max(self.place, self._ahead)  # no more sums before the step
+            if self.session.may_begin(self.place.number, there.number):
+                return
             try:
                 self._see_off(self.session.leaver)
             except PeerError as error:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb
 from digrad.engines.changing import simulator
-from digrad.engines.processes.engine import Sent
+from digrad.engines.processes.linked import Sent
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot

@@ -8,11 +8,20 @@ from threading import Lock, Semaphore, Thread
 from typing import Any
 
 from digrad.base.errors import DigradError, message
+from digrad.peers.awake import Awake
 from digrad.peers.ends import Dialer, DisagreeError, End
-from digrad.peers.frames import ClosedError, RubbishError, hang_up, receive_text, send_text
+from digrad.peers.frames import (
+    ClosedError,
+    Connection,
+    RubbishError,
+    hang_up,
+    receive_text,
+    send_text,
+)
 from digrad.peers.links import Inlet, Outlet
 from digrad.peers.membership import Link, MembershipError
 from digrad.peers.refusals import Refusals
+from digrad.peers.sealed import Sealed
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, StrangerError, listen
 
 HELLO = 1 << 16  # bytes of a hello
@@ -65,7 +74,7 @@ class Links:
     def _dialer(self, link: Link, peer: str) -> Dialer:
         where = self._who.membership.nodes[peer].reached_at
 
-        def dial(wanted: int) -> tuple[socket.socket, int]:
+        def dial(wanted: int) -> tuple[Connection, int]:
             sock = self._who.dial(peer, where)
             try:
                 hello = {"link": link, "epoch": self.epoch, "next": wanted, "about": self.about}
@@ -83,13 +92,15 @@ class Links:
         """Wait until every link is there; raise if one does not come in time."""
         for end in self.ends:
             end.start()
-        until = time.monotonic() + seconds
+        began = time.monotonic()
+        clock, until = Awake(began), began + seconds
         while True:
+            late = clock.at(time.monotonic()) > until
             lacking = [(link, end) for link, end in self._ends.items() if not end.up]
             refused = [end for _, end in lacking if end.final]
             if not lacking:
                 return
-            if refused or time.monotonic() > until or any(end.over for _, end in lacking):
+            if refused or late or any(end.over for _, end in lacking):
                 raise MembershipError(self._missing(lacking, refused, seconds))
             time.sleep(0.005)
 
@@ -190,7 +201,7 @@ class Board:
         finally:
             self._room.release()
 
-    def _seat(self, peer: str, sock: socket.socket) -> None:
+    def _seat(self, peer: str, sock: Sealed) -> None:
         try:
             hello = receive_text(sock, PATIENCE, HELLO)
             with self._lock:

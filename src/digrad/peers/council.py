@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from digrad.base.errors import DigradError
-from digrad.peers.epochs import NONE, Epoch, survivors
+from digrad.peers.awake import Awake
+from digrad.peers.epochs import NONE, SUMS, Epoch, Place, survivors
 from digrad.peers.frames import RubbishError
 from digrad.peers.membership import Link, Membership
 
@@ -68,6 +69,7 @@ class Council:
         self._farewell: Farewell | None = None
         self._tokens: dict[str, str] = {}  # of the members' processes
         self._began = self._now = now
+        self._clock = Awake(now)
         self._cut = set(self.epoch.cut)
 
     @property
@@ -84,6 +86,7 @@ class Council:
 
     def report(self, name: str, said: Mapping[str, Any], now: float) -> dict[str, Any]:
         """Hear a node, and tell it what is decided."""
+        now = self._clock.at(now)
         known = self._heard(name, said, now)
         current = Epoch.parse(said["current"]) if isinstance(said.get("current"), dict) else None
         if current is not None and current.number > self.epoch.number:
@@ -94,7 +97,7 @@ class Council:
             self._cut |= {
                 link for link, up in known.lost if not up and set(link) <= set(self.epoch.members)
             }
-        self.tick(now)
+        self._look(now)
         member = name in self.epoch.members and self._tokens.get(name) == known.token
         answer = {"member": member, "over": self.over and member, "stopped": self.stopped}
         farewell = self._farewell.to_dict() if self._farewell and member else None
@@ -130,10 +133,13 @@ class Council:
     def gone(self, name: str, now: float) -> None:
         """Note that the line to a node is down."""
         if name in self.seen and self.seen[name].gone is None:
-            self.seen[name].gone = now
+            self.seen[name].gone = self._clock.at(now)
 
     def tick(self, now: float) -> None:
         """Decide whether the epoch is over, and what comes after it."""
+        self._look(self._clock.at(now))
+
+    def _look(self, now: float) -> None:
         self._now = now
         if self.stopped:
             return
@@ -142,7 +148,7 @@ class Council:
         elif self._since is None:
             self._see_off(now)
         if self._since is not None and self._settled(now):
-            self._decide(now)
+            self._begin([name for name in self._membership.names if self._joining(name)], now)
 
     def _lost(self, name: str, now: float) -> bool:
         """Whether a node has been silent for too long."""
@@ -153,8 +159,12 @@ class Council:
         if known.done:
             return False
         if known.gone is not None:
-            return now - known.gone > min(HASTE, membership.grace)
+            return now - known.gone > min(self._haste(now), membership.grace)
         return now - known.at > membership.timeout
+
+    def _haste(self, now: float) -> float:
+        """Lines may be down because the hub slept: then all have to dial again."""
+        return 3 * HASTE if now - self._clock.woke < self._membership.timeout else HASTE
 
     def _missed(self, name: str) -> bool:
         """Whether a neighbour has lost its connection with a node."""
@@ -229,9 +239,6 @@ class Council:
             left = [name for name in members if name != farewell.leaver]
             self._begin(left, now, kept=farewell.halt)
 
-    def _decide(self, now: float) -> None:
-        self._begin([name for name in self._membership.names if self._joining(name)], now)
-
     def _begin(self, ready: list[str], now: float, kept: int | None = None) -> None:
         """Begin the next epoch with those that are ready; ``kept``: where all of them stand."""
         before = self.epoch
@@ -254,13 +261,23 @@ class Council:
         newcomers = tuple(name for name in members if self.seen[name].fresh)
         if len(newcomers) == len(members):
             newcomers = ()  # nobody has a model to give
-        t = max((self.seen[name].t for name in members), default=0) if kept is None else kept
+        t = self._place(members) if kept is None else kept
         why = self._why(before, members, cut)
         whole = kept is not None and len(members) == len(ready)
         self.epoch = Epoch(before.number + 1, members, cut, newcomers, t, why, whole)
         self.history.append(self.epoch)
         self._tokens = {name: self.seen[name].token for name in members}
         self._since, self._began, self._farewell = None, now, None
+
+    def _place(self, members: Sequence[str]) -> int:
+        """Return where all go on: where the farthest is.
+
+        Who joins is at the beginning of its loop, wherever in theirs the others are. So the first
+        thing that all do together is the next step; sums that come before it count as taken.
+        """
+        farthest = max((self.seen[name].t for name in members), default=0)
+        joined = {self.seen[name].epoch == NONE for name in members}
+        return farthest if len(joined) < 2 else Place(Place.of(farthest).steps, SUMS - 1).number
 
     def _why(self, before: Epoch, members: Sequence[str], cut: Sequence[Link]) -> str:
         if before.number == NONE:

@@ -5,20 +5,20 @@ Either end may be the one that dials.
 
 import logging
 import selectors
-import socket
-import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 
 from digrad.engines.transports.transport import LinkError
-from digrad.peers.frames import ClosedError, RubbishError, hang_up
+from digrad.peers.awake import Awake
+from digrad.peers.frames import ClosedError, Connection, RubbishError, hang_up
+from digrad.peers.sealed import Sealed
 from digrad.peers.secure import StrangerError
 
 SLOWEST = 1.0  # seconds between two tries to dial
 TICK = 0.2  # seconds in which a thread notices that its link was closed
-Dialer = Callable[[int], tuple[socket.socket, int]]  # what is wanted next; connection, the same
+Dialer = Callable[[int], tuple[Connection, int]]  # what is wanted next; connection, the same
 Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 log = logging.getLogger("digrad.peers")
 
@@ -43,8 +43,8 @@ class End(ABC):
     ) -> None:
         self.rank, self.peer, self.timeout, self.grace = rank, peer, timeout, grace
         self._dial, self.changed = dial, Condition()
-        self.sock: socket.socket | None = None
-        self._fresh: tuple[socket.socket, int] | None = None
+        self.sock: Connection | None = None
+        self._fresh: tuple[Connection, int] | None = None
         self._broken: float | None = None  # since when; none while it never was, or is not
         self.refused = ""  # why the other end will not have us, or is not the one expected
         self.final = False  # whether asking again is in vain
@@ -61,7 +61,7 @@ class End(ABC):
         """Whether there is a connection now."""
         return self.sock is not None
 
-    def offer(self, sock: socket.socket, wanted: int) -> None:
+    def offer(self, sock: Connection, wanted: int) -> None:
         """Take a connection that the other end has dialled; it replaces an older one."""
         with self.changed:
             if self.closed:
@@ -81,7 +81,7 @@ class End(ABC):
             if not self.changed.wait_for(lambda: self.sock is None, TICK + self.timeout):
                 raise ClosedError(f"the old connection with {self.peer} does not end")
 
-    def _drop(self, sock: socket.socket | None) -> None:
+    def _drop(self, sock: Connection | None) -> None:
         if sock is not None:
             hang_up(sock)
             if sock is not self.sock:
@@ -109,7 +109,7 @@ class End(ABC):
                     self.changed.notify_all()
                 sock.close()
 
-    def _connection(self) -> tuple[socket.socket, int] | None:
+    def _connection(self) -> tuple[Connection, int] | None:
         """Return a new connection and what its receiver wants next, as soon as there is one."""
         with self.changed:
             if self._dial is None and self._fresh is None:
@@ -149,7 +149,7 @@ class End(ABC):
         return 0
 
     @abstractmethod
-    def _talk(self, sock: socket.socket, wanted: int) -> None:
+    def _talk(self, sock: Connection, wanted: int) -> None:
         """Use a connection until it breaks; ``wanted`` is the next message of the other end."""
 
     def check(self) -> None:
@@ -160,10 +160,11 @@ class End(ABC):
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait, with ``changed`` held, until something holds; raise if it never will."""
-        end = time.monotonic() + self.timeout
+        began = time.monotonic()
+        clock, end = Awake(began), began + self.timeout
         while not holds():
             self.check()
-            left = end - time.monotonic()
+            left = end - clock.at(time.monotonic())
             if left <= 0:
                 raise LinkError((self.rank,), timed_out=True)
             self.changed.wait(min(left, TICK))
@@ -188,10 +189,9 @@ class End(ABC):
         self.changed.notify_all()
 
 
-def ready(seconds: float, *socks: socket.socket) -> Sequence[socket.socket]:
+def ready(seconds: float, *socks: Connection) -> Sequence[Connection]:
     """Return the connections on which something can be read, within some seconds."""
-    # Decrypted bytes lie where the system does not know of them.
-    waiting = [s for s in socks if isinstance(s, ssl.SSLSocket) and s.pending()]
+    waiting = [s for s in socks if isinstance(s, Sealed) and s.pending]
     if waiting:
         return waiting
     with Selector() as selector:

@@ -2,21 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import prod
-from time import monotonic, perf_counter
+from time import monotonic
 from types import TracebackType
 
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Code, Mixer, Verb, changed
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.engines.processes.coded import CodedExchange
-from digrad.engines.processes.engine import Coded, Sent
 from digrad.engines.processes.exchange import Exchange, Mixing
 from digrad.engines.processes.faults import PeerError
+from digrad.engines.processes.linked import Linked
 from digrad.engines.processes.routes import bounds_of, route
-from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
+from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
 from digrad.peers.board import Links
@@ -30,7 +28,7 @@ KINDS = {"pull": 1, "push": 2}  # of exchanges; 3: among all nodes
 LAST_WORDS = 10.0  # seconds in which neighbours take what was sent before a node leaves
 
 
-class Peers:
+class Peers(Linked):
     """One node, joined with its neighbours by links; a mixer like ``Simulator``.
 
     Rows are (..., 1, dim). Neighbours wait for neighbours only: a node may be as many steps ahead
@@ -58,100 +56,36 @@ class Peers:
         dtype: torch.dtype = torch.float32,
         message_dtype: torch.dtype | None = None,
     ) -> None:
+        super().__init__(dtype, message_dtype)
         self.n = self.world = net.n
         self.rank, self.blocks, self.links = rank, (1,) * net.n, links
-        self.rows, self._numbers = slice(rank, rank + 1), torch.tensor(numbers)
+        self.rows, self._device = slice(rank, rank + 1), torch.device(device)
+        # Who draws does so by its number in the network of all, which no epoch changes.
+        self._numbers = torch.tensor(numbers)
         self.nodes = self._numbers[rank : rank + 1].to(device)
-        self._device, self._dtype = torch.device(device), dtype
-        self._message_dtype = message_dtype or dtype
         keep_freed_memory()
-        bounds = bounds_of(net.n, net.n)
-        self._mixing = {
-            verb: Mixing.make(route(W, bounds, rank), self._device, dtype, self._message_dtype)
-            for verb, W in (("pull", net.R), ("push", net.C))
-        }
-        self._wire = Wire(links)
-        self._collectives = Collectives(net, self._wire, rank, self._number)
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
-        self._begun: list[tuple[Verb, Exchange]] = []
+        self._mixing = {"pull": self._route(net.R), "push": self._route(net.C)}
+        self._transport, self._exchanges = Wire(links), 0
+        self._collectives = Collectives(net, self._transport, rank, self._number)
+
+    def _route(self, W: csr_array) -> Mixing:
+        own = route(W, bounds_of(self.n, self.n), self.rank)
+        return Mixing.make(own, self._device, self.dtype, self._message_dtype)
 
     def at(self, t: int) -> "Peers":
         """Return the mixer of step t: this one, as long as the epoch lasts."""
         return self
 
-    def pull(
-        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
-    ) -> Tensor:
-        """R(X + Σ αD); into ``out`` if it is given, of the same shape."""
-        return self._mix("pull", rows, changes, out)
-
-    def push(
-        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
-    ) -> Tensor:
-        """C(X + Σ αD); into ``out`` as in ``pull``."""
-        return self._mix("push", rows, changes, out)
-
-    def coded(self, code: Code) -> Mixer:
-        """Return a mixer for the rows that a code stands for: their bytes travel instead."""
-        return Coded(self, code)
-
-    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
-        """Return W X, X being the rows that a code stands for on each node."""
-        self._check(rows)
-        mixing, start = self._mixing[verb], perf_counter()
-        self._count(mixing, rows, code.row_bytes(rows))
-        tag, naming = self._number(verb)
-        # Who draws does so by its number in the network of all, which no epoch changes.
-        exchange = CodedExchange(mixing, self._wire, rows, code, tag, naming, self._numbers)
-        mixed = exchange.finish(self._results.take(rows))
-        self.seconds += perf_counter() - start
-        return mixed
-
-    def begin(self, verb: Verb, rows: Tensor, /) -> None:
-        """Send rows now; the next call of the verb with this very tensor ends it."""
-        self._begun.append((verb, self._exchange(verb, rows, early=True)))
-
-    def forget(self) -> None:
-        """End what was begun and will not be asked for; every node has to."""
-        while self._begun:
-            self._finish(self._begun.pop(0)[1])
-
-    def _mix(
-        self, verb: Verb, rows: Tensor, changes: Sequence[Change], out: Tensor | None
-    ) -> Tensor:
-        rows = changed(rows, changes)
-        start = perf_counter()
-        begun = [pair for pair in self._begun if pair[0] == verb and pair[1].rows is rows][:1]
-        self._begun = [pair for pair in self._begun if pair not in begun]
-        exchange = begun[0][1] if begun else self._exchange(verb, rows, early=False)
-        mixed = self._finish(exchange)
-        self.seconds += perf_counter() - start
+    def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
+        mixed = super()._finish(exchange)
         # Only now: a model that an exchange was cut off in must stay what it was.
         return mixed if out is None else out.copy_(mixed)
 
-    def _finish(self, exchange: Exchange) -> Tensor:
-        return exchange.finish(self._results.take(exchange.rows))
-
-    def _exchange(self, verb: Verb, rows: Tensor, *, early: bool) -> Exchange:
-        self._check(rows)
-        mixing = self._mixing[verb]
-        # Every model is divided by its push-sum weight, which is only one number: not rounded.
-        dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
-        self._count(mixing, rows, rows.shape[-1] * dtype.itemsize)
-        tag, naming = self._number(verb)
-        return Exchange(mixing, self._wire, rows, dtype, tag, naming, early=early)
-
-    def _count(self, mixing: Mixing, rows: Tensor, row_bytes: int) -> None:
-        links = mixing.route.links * prod(rows.shape[:-2])
-        size = links * row_bytes
-        self.sent.messages, self.sent.bytes = self.sent.messages + links, self.sent.bytes + size
-        self.sent.wire_messages, self.sent.wire_bytes = self.sent.messages, self.sent.bytes
-
     def _check(self, rows: Tensor) -> None:
-        if rows.dim() < 2 or rows.shape[-2] != 1 or rows.dtype != self._dtype:
+        if rows.dim() < 2 or rows.shape[-2] != 1 or rows.dtype != self.dtype:
             raise ParameterError(
                 message(
-                    f"a peer holds one node in {self._dtype}, but was given rows of shape "
+                    f"a peer holds one node in {self.dtype}, but was given rows of shape "
                     f"{tuple(rows.shape)} in {rows.dtype}",
                     hint="rows are (..., 1, dim), in the engine's dtype",
                 )

@@ -6,10 +6,11 @@ time, however slowly the other side sends. Nothing is unpickled.
 
 import json
 import socket
+import ssl
 import struct
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from digrad.base.errors import DigradError
 
@@ -27,6 +28,28 @@ class RubbishError(DigradError, ValueError):
 
 class ClosedError(DigradError, OSError):
     """The other end hung up."""
+
+
+class Connection(Protocol):
+    """A socket, or one that encrypts (``sealed``)."""
+
+    def fileno(self) -> int:
+        """Return the system's number of it."""
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Say how long each call may take."""
+
+    def sendall(self, data: memoryview | bytes, /) -> None:
+        """Send bytes."""
+
+    def recv_into(self, memory: memoryview, /) -> int:
+        """Fill memory with what is there; wait if there is nothing. None: it was hung up."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Break it, whoever reads from it or writes to it."""
+
+    def close(self) -> None:
+        """Hang up."""
 
 
 class Header(NamedTuple):
@@ -63,38 +86,42 @@ def header_of(raw: bytes, expected: int) -> Header:
     return made
 
 
-def receive_into(sock: socket.socket, memory: memoryview, end: float | None = None) -> None:
+def receive_into(sock: Connection, memory: memoryview, end: float | None = None) -> None:
     """Fill memory from a connection, before ``end`` if it is given."""
     got = 0
     while got < len(memory):
         if end is not None:
-            _limit(sock, end)
-        count = sock.recv_into(memory[got : got + PIECE])
+            # When the time is over what is there is still taken: it may be ours that was late.
+            sock.settimeout(max(end - time.monotonic(), 0.0))
+        try:
+            count = sock.recv_into(memory[got : got + PIECE])
+        except (BlockingIOError, ssl.SSLWantReadError) as error:
+            raise TimeoutError("no whole message in time") from error
         if not count:
             raise ClosedError("the other end hung up")
         got += count
 
 
-def receive(sock: socket.socket, count: int, end: float | None = None) -> bytes:
+def receive(sock: Connection, count: int, end: float | None = None) -> bytes:
     """Return so many bytes."""
     memory = bytearray(count)
     receive_into(sock, memoryview(memory), end)
     return bytes(memory)
 
 
-def send_all(sock: socket.socket, memory: memoryview) -> None:
+def send_all(sock: Connection, memory: memoryview) -> None:
     """Send memory, piece by piece: each has the connection's timeout for itself."""
     for first in range(0, len(memory), PIECE):
         sock.sendall(memory[first : first + PIECE])
 
 
-def send_text(sock: socket.socket, value: object) -> None:
+def send_text(sock: Connection, value: object) -> None:
     """Send a value as JSON."""
     raw = json.dumps(value).encode()
     sock.sendall(_LENGTH.pack(len(raw)) + raw)
 
 
-def receive_text(sock: socket.socket, seconds: float, most: int = LONGEST) -> Any:
+def receive_text(sock: Connection, seconds: float, most: int = LONGEST) -> Any:
     """Return the table that comes as JSON, within some seconds."""
     end = time.monotonic() + seconds
     (size,) = _LENGTH.unpack(receive(sock, _LENGTH.size, end))
@@ -110,18 +137,7 @@ def receive_text(sock: socket.socket, seconds: float, most: int = LONGEST) -> An
     return said
 
 
-def hang_up(sock: socket.socket) -> None:
-    """Break a connection, so that whoever reads from it or writes to it in a thread notices.
-
-    Not by the method of an encrypted one, which forgets its keys: a thread that is reading would
-    then take what is still in the system's buffer, encrypted, for plain bytes.
-    """
+def hang_up(sock: Connection) -> None:
+    """Break a connection, so that whoever reads from it or writes to it in a thread notices."""
     with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-def _limit(sock: socket.socket, end: float) -> None:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no whole message in time")
-    sock.settimeout(left)
+        sock.shutdown(socket.SHUT_RDWR)

@@ -5,6 +5,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Semaphore, Thread
@@ -16,6 +17,7 @@ from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.frames import hang_up, receive_text, send_text
 from digrad.peers.membership import HUB, Membership, MembershipError
 from digrad.peers.refusals import Refusals
+from digrad.peers.sealed import Sealed
 from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, listen
 
 PERIOD = 0.1  # seconds between two looks at who is silent
@@ -46,7 +48,7 @@ class Hub:
         self._known = len(self._council.history)
         self._lock, self._room, self._closed = Lock(), Semaphore(AT_ONCE), Event()
         self._door = listen(membership.hub.listens_at, HUB)
-        self._lines: set[socket.socket] = set()
+        self._lines: set[Sealed] = set()
         for work in (self._open, self._watch):
             Thread(target=work, name="digrad hub", daemon=True).start()
 
@@ -108,7 +110,7 @@ class Hub:
                 self._lines.discard(sock)
                 self._council.gone(name, time.monotonic())
 
-    def _serve(self, name: str, sock: socket.socket) -> None:
+    def _serve(self, name: str, sock: Sealed) -> None:
         while not self._closed.is_set():
             said = receive_text(sock, self._who.membership.timeout)
             with self._lock:
@@ -120,7 +122,8 @@ class Hub:
     def close(self) -> None:
         """Hang up."""
         self._closed.set()
-        for sock in (self._door, *list(self._lines)):
+        hang_up(self._door)
+        for sock in list(self._lines):
             hang_up(sock)
         self._door.close()
 
@@ -184,7 +187,7 @@ class Line:
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                with self._who.dial(HUB, self._where) as sock:
+                with closing(self._who.dial(HUB, self._where)) as sock:
                     self._talk(sock)
             except (DigradError, OSError, ValueError) as error:
                 if self.up:
@@ -193,7 +196,7 @@ class Line:
             self.up = False
             self._closed.wait(2 * PERIOD)
 
-    def _talk(self, sock: socket.socket) -> None:
+    def _talk(self, sock: Sealed) -> None:
         while True:
             self._news.clear()
             with self._lock:

@@ -20,6 +20,7 @@ from digrad.peers.frames import (
     BYE,
     HEADER_BYTES,
     MARK,
+    Connection,
     Header,
     RubbishError,
     header_of,
@@ -104,7 +105,7 @@ class Outlet(End):
         self._ear.close()
         self._bell.close()
 
-    def _talk(self, sock: socket.socket, wanted: int) -> None:
+    def _talk(self, sock: Connection, wanted: int) -> None:
         self._arrived(wanted)
         if wanted > self._made:
             raise RubbishError(f"a wish for message {wanted} of {self._made}")
@@ -119,7 +120,7 @@ class Outlet(End):
                 _send(sock, *following)
             self._listen(sock, 0 if following is not None else TICK)
 
-    def _listen(self, sock: socket.socket, seconds: float) -> None:
+    def _listen(self, sock: Connection, seconds: float) -> None:
         """Hear which messages are there, and whether the other end hangs up."""
         heard = ready(seconds, sock, self._ear)
         if self._ear in heard:
@@ -135,7 +136,7 @@ class Outlet(End):
             self.changed.notify_all()
 
 
-def _send(sock: socket.socket, header: Header, memory: memoryview) -> None:
+def _send(sock: Connection, header: Header, memory: memoryview) -> None:
     if len(memory) <= 1 << 14:  # one packet rather than two
         sock.sendall(header.packed() + memory)
     else:
@@ -182,7 +183,7 @@ class Inlet(End):
         """Take a buffer back."""
         self._pool.give(buffer)
 
-    def _talk(self, sock: socket.socket, wanted: int) -> None:
+    def _talk(self, sock: Connection, wanted: int) -> None:
         while not self.closed and not self._stale:
             with self.changed:
                 if self._bytes >= AHEAD and not self.urgent:

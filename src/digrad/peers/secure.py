@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.frames import ClosedError
+from digrad.peers.frames import ClosedError, Connection
 from digrad.peers.keys import certificate, public_half
 from digrad.peers.membership import Address, Membership, MembershipError
+from digrad.peers.sealed import Sealed
 
 AT_ONCE = 32  # callers whose handshake is under way; the others wait at the door
 PATIENCE = 5.0  # seconds for a handshake, whoever is at the other end
@@ -23,21 +24,6 @@ PATIENCE = 5.0  # seconds for a handshake, whoever is at the other end
 
 class StrangerError(DigradError, ConnectionError):
     """Somebody at the other end who is not the one that was expected there."""
-
-
-class _Connection(ssl.SSLSocket):
-    """One that is closed when it breaks while it is being wrapped.
-
-    Wrapping a connection that the other end has just reset reads from it and raises; the plain
-    socket has handed over its number by then, and nobody else could close what was half made.
-    """
-
-    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        try:
-            return super().recv(buflen, flags)
-        except ConnectionError:
-            self.close()
-            raise
 
 
 class Credentials:
@@ -69,7 +55,6 @@ class Credentials:
 
     def _context(self, kind: int, key_file: Path, trusted: list[bytes]) -> ssl.SSLContext:
         context = ssl.SSLContext(kind)
-        context.sslsocket_class = _Connection
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # names come from the membership file, not from hosts
         context.verify_mode = ssl.CERT_REQUIRED
@@ -79,7 +64,7 @@ class Credentials:
         context.set_alpn_protocols([self._protocol])
         return context
 
-    def dial(self, other: str, where: Address) -> socket.socket:
+    def dial(self, other: str, where: Address) -> Sealed:
         """Connect with a node; raise if somebody else is there."""
         try:
             plain = socket.create_connection(where, timeout=PATIENCE)
@@ -89,14 +74,14 @@ class Credentials:
         self._check(sock, other)
         return sock
 
-    def admit(self, plain: socket.socket) -> tuple[str, socket.socket]:
+    def admit(self, plain: socket.socket) -> tuple[str, Sealed]:
         """Find out who has dialled; raise if it is nobody of the run."""
         sock = _shaken(self._server, plain, server=True)
         return self._check(sock, None), sock
 
-    def _check(self, sock: ssl.SSLSocket, expected: str | None) -> str:
+    def _check(self, sock: Sealed, expected: str | None) -> str:
         """Return whose certificate was shown: OpenSSL has checked that its key is there too."""
-        shown, protocol = sock.getpeercert(binary_form=True) or b"", sock.selected_alpn_protocol()
+        shown, protocol = sock.tls.getpeercert(True) or b"", sock.tls.selected_alpn_protocol()
         name = self._names.get(shown, "")
         if name and protocol == self._protocol and expected in (None, name):
             return name
@@ -107,35 +92,37 @@ class Credentials:
         what = f"{name} is in another run, or has another membership file"
         raise StrangerError(message(what, hint=hint))
 
-    def settled(self, sock: socket.socket) -> socket.socket:
+    def settled(self, sock: Sealed) -> Connection:
         """Return what messages travel on: the connection itself, or in the clear below it."""
         if self.membership.encrypt:
+            sock.in_pieces()
             return sock
-        assert isinstance(sock, ssl.SSLSocket)
         sock.settimeout(PATIENCE)
         try:
-            return sock.unwrap()
+            return sock.unsealed()
         except (OSError, ValueError) as error:
             sock.close()
             raise ClosedError(f"the connection broke: {error}") from error
 
 
-def _shaken(context: ssl.SSLContext, plain: socket.socket, *, server: bool) -> ssl.SSLSocket:
+def _shaken(context: ssl.SSLContext, plain: socket.socket, *, server: bool) -> Sealed:
     """Do the handshake, within a few seconds in all."""
-    began, sock = time.monotonic(), plain
+    began = time.monotonic()
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made = context.wrap_socket(plain, server_side=server, do_handshake_on_connect=False)
-        sock = made
+        made = Sealed(context, plain, server=server)
         made.settimeout(PATIENCE)
-        made.do_handshake()
+        made.shake()
         return made
+    except ssl.SSLEOFError as error:
+        plain.close()
+        raise ClosedError(f"it hung up: {error}") from error
     except ssl.SSLError as error:
-        sock.close()
+        plain.close()
         said = error.reason or str(error)
         raise StrangerError(f"no handshake: {said.lower().replace('_', ' ')}") from error
     except (OSError, ValueError) as error:
-        sock.close()
+        plain.close()
         over = time.monotonic() - began >= 0.9 * PATIENCE
         raise ClosedError("no handshake in time" if over else f"it hung up: {error}") from error
 

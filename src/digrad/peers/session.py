@@ -93,7 +93,7 @@ class Session:
                 self._news.wait(0.1)
             if self._held and not self._latest.over and self._latest.halt == here:
                 return False
-            self._begun = max(here, there)
+            self._begun = max(self._begun, here, there)
             return True
 
     @property

@@ -20,6 +20,7 @@ from digrad.clocks.calendar import Calendar
 from digrad.clocks.patient import Patient
 from digrad.engines.events import Events
 from digrad.engines.flights import Flight, Steps, Who, stored, taken_up
+from digrad.engines.fused_waves import FusedWaves, fuses
 from digrad.engines.pairs import Pairs
 from digrad.networks.network import Network
 from digrad.problems.base import Compiled, Problem
@@ -80,20 +81,34 @@ class Rounds:
             yield moment
 
     def _go(self, flight: Flight, start: int, stop: int) -> Flight:
+        if isinstance(self.engine, Events):
+            way = self._fused or self._gradient
+            return self.engine.advance(flight, start, stop, way, self._steps)
         return self.engine.advance(flight, start, stop, self._gradient, self._steps)
+
+    @cached_property
+    def _fused(self) -> FusedWaves | None:
+        """What plays waves as compiled graphs, if they are wanted and the engine's can be."""
+        wanted = self.pace.steps == "fused" and not isinstance(self.problem, Compiled)
+        if not wanted or not isinstance(self.engine, Events) or not fuses(self.engine):
+            return None
+        return FusedWaves(self.engine, self._samples.of, self._at)
 
     def _gradient(self, x: Tensor, who: Who) -> Tensor:
         sample = self._samples.of(who)
+        return self._at(x.transpose(0, 1), sample, who.nodes).transpose(0, 1)
+
+    def _at(self, x: Tensor, sample: Tensor, nodes: Any) -> Tensor:
+        """Return the gradients at x, (trials, rows, dim)."""
         compiled = self.pace.gradient == "compiled" and isinstance(self.problem, Compiled)
-        of: Any = self.problem.compiled_gradient if compiled else self.problem.gradient  # type: ignore[attr-defined]
-        x = x.transpose(0, 1)
-        g: Tensor = of(x, sample, who.nodes)
+        problem: Any = self.problem
+        g: Tensor = (problem.compiled_gradient if compiled else problem.gradient)(x, sample, nodes)
         if g.shape != x.shape or g.dtype != x.dtype:
             what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
             what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
             hint = "gradient() returns one row per point, in the type of start()"
             raise ParameterError(message(what, hint=hint))
-        return g.transpose(0, 1)
+        return g
 
     @cached_property
     def _steps(self) -> Steps:

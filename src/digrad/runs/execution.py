@@ -66,7 +66,8 @@ class Local:
         start = job.problem.start()
         if not isinstance(job.method, Algorithm):
             events = unwaiting_engine(job.method, as_network(job.net), job.timing, start)
-            return Rounds(job.method, events, job.problem, job.scaled, job.schedule)
+            pace = job.pace._replace(gradient="plain")  # of waves, none as large as the last
+            return Rounds(job.method, events, job.problem, job.scaled, job.schedule, pace)
         if job.network not in self._engines:
             made = simulator(job.net, device=start.device, dtype=start.dtype)
             self._engines[job.network] = made

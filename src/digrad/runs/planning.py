@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 
 from digrad import __version__
-from digrad.algorithms import UNWAITING, Algorithm, Method, costs, methods
+from digrad.algorithms import ON_A_CLOCK, UNWAITING, Algorithm, Method, costs, methods
+from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
 from digrad.algorithms.needs import check
@@ -309,6 +310,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     """Make one method of an experiment; a class of the user's own is loaded."""
     known = methods(clock=bool(experiment.clock))
     make = _named(known, spec.algorithm, "algorithm", experiment)
+    _check_on_a_clock(make, spec, experiment)
     method: Any = _made(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
@@ -327,6 +329,18 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
     kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
     return With(method, _made(kind, params, where))
+
+
+def _check_on_a_clock(make: Any, spec: AlgorithmSpec, experiment: Experiment) -> None:
+    """Refuse keys that a name has on a clock only, and say so."""
+    alone = ON_A_CLOCK.get(spec.algorithm)
+    if experiment.clock or alone is None:
+        return
+    only = {*signature(alone).parameters} - {*signature(make).parameters}
+    for key in sorted(only & {*spec.params}):
+        what = f"algorithms.{spec.label}: {spec.algorithm} has {key} on a clock only; without one "
+        what += "all nodes take their steps together"
+        raise ExperimentError(message(what, hint=f"add a table [clock], or leave {key} out"))
 
 
 def _made(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
@@ -453,6 +467,9 @@ def _pace(
             several if steps > (100 if compiles else 1000) else "single",
             "compiled" if compiles and saved > MODULE_SECONDS else "plain",
         )
+    if isinstance(method, Asynchronous) and not compiles:
+        saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)
+        return Pace(several if saved > COMPILE_SECONDS else "single")
     if compiles:  # a module is traced, which takes a second or two, and not fused
         return Pace("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
-from math import prod
-from time import perf_counter
+from dataclasses import astuple
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -15,22 +13,21 @@ from torch import Tensor
 from torch.distributed import Store
 
 import digrad
-from digrad.algorithms.contract import Change, Code, Verb, changed
+from digrad.algorithms.contract import Verb
 from digrad.base.errors import ParameterError, message
-from digrad.engines.processes.coded import CodedExchange
 from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.discovery import connect_near, wanted
-from digrad.engines.processes.exchange import Exchange, Mixing, in_one_chunk
+from digrad.engines.processes.exchange import Mixing, in_one_chunk
 from digrad.engines.processes.faults import Faults, Naming, Notices
 from digrad.engines.processes.handshake import compare, fingerprint, meet
+from digrad.engines.processes.linked import Linked, Sent
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.store import StoreError, next_corner
 from digrad.engines.processes.visits import Visit, Visits
-from digrad.engines.transports.buffers import TensorPool, keep_freed_memory
+from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
-from digrad.engines.transports.transport import Transport
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
@@ -41,22 +38,7 @@ KINDS = {"pull": 0, "push": 1}  # of exchanges; 2: among all ranks
 KIND_TAGS = TAGS // 4  # exchanges of one engine before its tags begin anew
 
 
-@dataclass
-class Sent:
-    """What has been sent over links so far.
-
-    ``messages`` and ``bytes`` count a row for every link of the network, whether or not its
-    ends live on one rank, as theory does; ``wire_messages`` and ``wire_bytes`` count what
-    went to another rank. With one node per rank they are the same.
-    """
-
-    messages: int = 0
-    bytes: int = 0
-    wire_messages: int = 0
-    wire_bytes: int = 0
-
-
-class Processes:
+class Processes(Linked):
     """The nodes of one rank, and the way to all others; a mixer like ``Simulator``.
 
     Rows are (..., own nodes, dim), in the dtype given; leading axes are free. Every rank
@@ -79,8 +61,6 @@ class Processes:
 
     rows: slice
     nodes: Tensor
-    sent: Sent  # by this rank's own nodes
-    seconds: float  # spent in exchanges so far, waiting included
 
     def __init__(
         self,
@@ -96,10 +76,10 @@ class Processes:
         about: Mapping[str, str] | None = None,
         store: Store | None = None,
     ) -> None:
+        super().__init__(dtype, message_dtype)
         group = _checked(group)
         self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
-        self._device, self.dtype = torch.device(device), dtype
-        self._message_dtype = message_dtype or dtype
+        self._device, self._exchanges = torch.device(device), 0
         self._store, self._tag = _own_store(group, store, timeout)
         keep_freed_memory()
         hello = {
@@ -120,8 +100,6 @@ class Processes:
         self._bounds = bounds
         self._mixing = self._mixings(net) if isinstance(net, Network) else {}
         self._visits = None if isinstance(net, Network) else Visits(net, self)
-        self.sent, self.seconds, self._exchanges, self._results = Sent(), 0.0, 0, TensorPool()
-        self._begun: list[tuple[Verb, Exchange]] = []
         self._connect(group, timeout, shared_memory)
 
     def _mixings(self, slot: Slot) -> dict[Verb, Mixing]:
@@ -140,7 +118,7 @@ class Processes:
         willing = wanted(shared_memory) and not wire.on_device
         near = connect_near(self._store, self.rank, peers, timeout, willing=willing)
         self._near = SharedMemory(near, timeout) if near else None
-        self._transport: Transport = wire
+        self._transport = wire
         if self._near is not None:
             self._transport = (
                 self._near if len(near) == len(peers) else Split(self._near, near, wire)
@@ -159,92 +137,10 @@ class Processes:
         """Return the mixer of step t: this one, where the network stays as it is."""
         return self if self._visits is None else self._visits.at(t)
 
-    def pull(
-        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
-    ) -> Tensor:
-        """R(X + Σ αD); into ``out`` if it is given, of the same shape.
-
-        It may lie where the rows do if there are changes: then it is not they that travel.
-        """
-        return self.mix("pull", self._mixing["pull"], rows, changes, out)
-
-    def push(
-        self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
-    ) -> Tensor:
-        """C(X + Σ αD); into ``out`` as in ``pull``."""
-        return self.mix("push", self._mixing["push"], rows, changes, out)
-
-    def coded(self, code: Code) -> "Coded":
-        """Return a mixer for the rows that a code stands for: their bytes travel instead."""
-        return Coded(self, code)
-
-    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
-        """Return W X, X being the rows that a code stands for on each rank."""
-        self._check(rows)
-        mixing, start = self._mixing[verb], perf_counter()
-        self._count(mixing, rows, code.row_bytes(rows))
-        tag, naming = self._number(verb)
-        exchange = CodedExchange(mixing, self._transport, rows, code, tag, naming)
-        mixed = exchange.finish(self._results.take(rows))
-        self.seconds += perf_counter() - start
-        return mixed
-
     def _room(self, mixing: Mixing, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
         near = self._near if self._direct and mixing.whole and in_one_chunk(like) else None
         return None if near is None else near.room(tuple(like.shape), like.dtype)
-
-    def begin(self, verb: Verb, rows: Tensor, /) -> None:
-        """Start sending rows now; the next call of the verb with this very tensor ends it.
-
-        Until then the rows must not change. What is under way takes as much memory as the
-        messages themselves.
-        """
-        self.begin_with(verb, self._mixing[verb], rows)
-
-    def begin_with(self, verb: Verb, mixing: Mixing, rows: Tensor) -> None:
-        """Start a product of one step; see ``begin``."""
-        self._begun.append((verb, self._exchange(verb, mixing, rows, early=True)))
-
-    def forget(self) -> None:
-        """End what was begun and will not be asked for; every rank has to."""
-        while self._begun:
-            self._finish(self._begun.pop(0)[1])
-
-    def mix(
-        self,
-        verb: Verb,
-        mixing: Mixing,
-        rows: Tensor,
-        changes: Sequence[Change],
-        out: Tensor | None,
-    ) -> Tensor:
-        """Return the product of one step: W(X + Σ αD), into ``out`` as in ``pull``."""
-        if changes:
-            rows = changed(rows, changes, out=self._room(mixing, rows))
-        start = perf_counter()
-        begun = self._begun_with(verb, rows)
-        mixed = self._finish(begun or self._exchange(verb, mixing, rows, early=False), out)
-        self.seconds += perf_counter() - start
-        return mixed
-
-    def _begun_with(self, verb: Verb, rows: Tensor) -> Exchange | None:
-        for k, (begun, exchange) in enumerate(self._begun):
-            if begun == verb and exchange.rows is rows:
-                del self._begun[k]
-                return exchange
-        return None
-
-    def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
-        return exchange.finish(self._results.take(exchange.rows) if out is None else out)
-
-    def _exchange(self, verb: Verb, mixing: Mixing, rows: Tensor, *, early: bool) -> Exchange:
-        self._check(rows)
-        # Every model is divided by its push-sum weight, which is only one number: not rounded.
-        dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
-        self._count(mixing, rows, rows.shape[-1] * dtype.itemsize)
-        tag, naming = self._number(verb)
-        return Exchange(mixing, self._transport, rows, dtype, tag, naming, early=early)
 
     def _check(self, rows: Tensor) -> None:
         own = self.rows.stop - self.rows.start
@@ -256,15 +152,6 @@ class Processes:
                     hint="rows are (..., own nodes, dim), in the engine's dtype",
                 )
             )
-
-    def _count(self, mixing: Mixing, rows: Tensor, size: int) -> None:
-        """Count rows of so many bytes each."""
-        trials = prod(rows.shape[:-2])
-        links, crossings = mixing.route.links * trials, mixing.route.crossings * trials
-        self.sent.messages += links
-        self.sent.bytes += links * size
-        self.sent.wire_messages += crossings
-        self.sent.wire_bytes += crossings * size
 
     def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
@@ -330,33 +217,6 @@ class Processes:
             with suppress(StoreError):  # then nobody is left to hear it
                 self.fail(f"{type(error).__name__}: {error}")
         self.close()
-
-
-class Coding(Protocol):
-    """An engine between whose nodes codes travel."""
-
-    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor: ...
-
-    def mean(self, rows: Tensor, /) -> Tensor: ...
-
-
-class Coded:
-    """An engine's verbs for rows in a code."""
-
-    def __init__(self, engine: Coding, code: Code) -> None:
-        self._engine, self._code = engine, code
-
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R X."""
-        return self._engine.mix_coded("pull", rows, self._code)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C X."""
-        return self._engine.mix_coded("push", rows, self._code)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """(1/n) 11ᵀ X, as it is."""
-        return self._engine.mean(rows)
 
 
 def _about(net: AnyNetwork) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_thousands_of_nodes_take_a_moment():
     net = build("erdos-renyi", 2100, params={"p": "0.005"}, seed=1)
     c = constants(net)
     assert all(c[key].relative_width <= 1e-9 for key in NAMES)
-    assert set(c.notes) == {"N5", "N6", "N7", "N8", "N9"}
-    assert all("is bounded, not summed" in note for note in c.notes.values())
-    assert all(c[key].relative_width <= 1e-6 for key in ("V", "V_R"))
-    assert all(0 < c[key].low < c[key].high < np.inf for key in c.notes)
+    assert c.bounded == ["N5", "N6", "N7", "N8", "N9"]
+    assert all("is bounded, not summed" in c.notes[key] for key in c.bounded)
+    assert all(c[key].relative_width <= 1e-4 for key in ("V", "V_R"))
+    assert all(0 < c[key].low < c[key].high < np.inf for key in c.bounded)

@@ -21,7 +21,7 @@ from digrad.networks import (
     weigh,
 )
 from digrad.theory import contraction as module
-from digrad.theory import forms, network_constants
+from digrad.theory import forms, network_constants, products
 from digrad.theory.averaging import averaging_sums
 from digrad.theory.contraction import Contraction, contraction, doeblin_columns, weighted
 from digrad.theory.eigenvectors import perron
@@ -177,11 +177,12 @@ def test_forms_of_large_networks_are_bounded(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["path", "grid", "random"])
-def test_bounds_hold_next_to_the_exact_constants_of_a_thousand_nodes(monkeypatch, name):
-    graphs = {"path": path(400), "grid": grid(900), "random": erdos_renyi(1000, 0.01, seed=3)}
+def test_bounds_hold_next_to_the_exact_constants_of_hundreds_of_nodes(monkeypatch, name):
+    graphs = {"path": path(310), "grid": grid(400), "random": erdos_renyi(600, 0.015, seed=3)}
     net = weigh(graphs[name])
     exact = constants(net)
-    monkeypatch.setattr(network_constants, "MATRIX_N", 300)
+    monkeypatch.setattr(network_constants, "MATRIX_N", 250)
+    monkeypatch.setattr(products, "MOST_WORK", 2e10)  # at most some hundred terms
     bounded = constants(net)
     for key in ("N5", "N6", "N7", "N8", "N9", "V", "V_R"):
         assert bounded[key].low <= exact[key].high

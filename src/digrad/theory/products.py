@@ -103,7 +103,7 @@ class Walk:
         for t, term in enumerate(self.terms(start), 1):
             size = max(float(np.linalg.norm(M)) for M in (term.R, term.C, term.B))
             scale = max(scale, size)
-            if size <= 0.1 * rtol * scale:
+            if size <= 0.01 * rtol * scale:
                 return t + 4
             if t >= most:
                 return None
@@ -149,10 +149,10 @@ class _Sums:
         ends, grams = {}, dict[str, Matrix]()
         for name, total in (("A", 0), ("B", 1), ("D", 3), ("X", 4)):
             bound, reached = sizes[name].bound, self.high[total] ** (0.5 if name == "B" else 1)
-            if term is None or bound <= 0.05 * self.rtol * reached:
+            if term is None or bound <= 0.01 * self.rtol * reached:
                 ends[name] = sizes[name].least, bound
             else:
-                exact = min(1e-2, 0.05 * self.rtol * max(1.0, reached / bound))
+                exact = min(1e-4, 0.05 * self.rtol * max(1.0, reached / bound))
                 grams[name] = _gram(term, name, grams.get("D"))
                 ends[name] = norm_bracket(grams[name], exact)
         squares = [sizes[name].square for name in ("U", "R")]

@@ -274,8 +274,8 @@ def _split(orbit: _Orbit, terms: Sequence[Summand], t: int, rtol: float) -> tupl
 def _cut(L: Matrix, t: int, rtol: float) -> float | None:
     """Return a modulus between live and dead eigenvalues, inside a gap of the spectrum."""
     moduli = np.sort(np.abs(np.linalg.eigvals(L)))[::-1]
-    alive = int((moduli**t > 1e-2 * rtol).sum())
-    if alive == 0 or alive > 0.75 * len(moduli):
+    alive = int((moduli**t > 1e-4 * rtol).sum())
+    if alive == 0 or alive > 0.6 * len(moduli):
         return None
     # Eigenvalues far below are all rounding: a gap between two of them separates nothing.
     near = np.maximum(moduli[alive - 1 : alive + alive // 4 + 4], 1e-3 * moduli[alive - 1])

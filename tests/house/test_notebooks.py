@@ -49,7 +49,7 @@ def test_a_notebook_runs(
     shown = execute(path)
     assert sum(text.startswith("<iframe ") for text in shown) == 1  # the page of its run
     said = capsys.readouterr().out
-    assert "told apart" in said or "lowest" in said  # the headline
+    assert any(word in said for word in ("told apart", "lowest", "the same"))  # the headline
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

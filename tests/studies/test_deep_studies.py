@@ -76,7 +76,8 @@ def test_the_command_for_cifar(tiny: Path, tmp_path: Path, command: Command) -> 
     out = tmp_path / "out"
     words = "reproduce", "cifar", "--quick", "--data-dir", tiny, "--out", out
     code, _, err = command(*words)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all("% done" in line for line in err.splitlines()), err  # of a busy machine
     assert "multi-sub-ring-dirichlet-quick" in {p.name for p in out.iterdir()}
     assert (out / "report.html").exists()
     assert (out / "exponential-by-label-quick" / "test_accuracy-bytes.png").exists()
@@ -98,7 +99,8 @@ def test_the_command_for_language(
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_text(source, encoding="utf-8")
     code, _, err = command("reproduce", "language", "--quick", "--text", text, "--out", out)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all("% done" in line for line in err.splitlines()), err  # of a busy machine
     found = Results.read(out)
     assert {trial.key.algorithm for trial in found.trials} == {
         *("S-PP, AdamW", "SGP, AdamW", "DDP, AdamW"),

@@ -87,7 +87,8 @@ def test_the_reproductions_are_experiments(quick: bool) -> None:
 def test_figure_3_quickly(tiny: Path, tmp_path: Path, command: Command) -> None:
     out = tmp_path / "out"
     code, text, err = command("reproduce", "mnist", "--quick", "--data-dir", tiny, "--out", out)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all("% done" in line for line in err.splitlines()), err  # of a busy machine
     for name in ("loss.png", "test_accuracy.png", "report.html", "metrics.csv"):
         assert (out / name).stat().st_size > 0
         assert name == "metrics.csv" or str(out / name) in text

@@ -41,7 +41,13 @@ def test_there_are_two() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["compare-methods", "judge-a-network"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+RUN = [  # the other one in the long tests
+    pytest.param(path, marks=pytest.mark.slow if path.stem == "judge-a-network" else ())
+    for path in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
 def test_a_notebook_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,6 +169,7 @@ def _one_thread() -> Iterator[None]:
 
 
 LONG = ("guides/processes.md", "tutorials/machines.md", "howto/design.md", "howto/workers.md")
+LONG += ("tutorials/algorithm.md", "howto/answer.md", "tutorials/problem.md")
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_to_the_same_bytes(mnist: str, tmp_path: Path) -> None:
     """The paper's network with dropout, killed in both methods, at records and in between."""
     problem = f'data_dir = "{mnist}"\nbatch = 2\nnode_samples = 5'

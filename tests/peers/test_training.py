@@ -98,6 +98,32 @@ def together(names: list[str], work: Callable[[str], Any]) -> dict[str, Any]:
         return {name: future.result(100) for name, future in futures.items()}
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_run_with_too_few_nodes_stops(make: Callable[..., Run], dies: bool) -> None:
+    """One of two leaves, or is lost: it ends, and the other is told that the run has stopped."""
+    run = make(2, "complete")
+
+    def work(name: str) -> str:
+        node = run.node(name, lr=0.05)
+        for k in range(1000):
+            if k == 20 and name == "n1" and dies:
+                node.vanish()
+                return "gone"
+            if k == 20 and name == "n1":
+                node.opt.leave()
+            try:
+                node.step()
+            except PeerError as error:
+                return str(error)
+            if node.opt.left:
+                return "left"
+        return "went on"
+
+    found = together(run.names, work)
+    assert found["n1"] == ("gone" if dies else "left")
+    assert "the run has stopped: 1 nodes are left, fewer than least = 2" in found["n0"]
+
+
 def simulated(run: Run, algorithm: str, steps: int, **options: Any) -> Tensor:
     """The same run in one process."""
     models = [nn.Parameter(torch.zeros(DIM, dtype=torch.float64)) for _ in run.names]

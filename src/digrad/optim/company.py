@@ -138,6 +138,10 @@ class Company:
                 return
             except PeerError as again:
                 error = again
+                if self.session.stopped and not self.leaving:
+                    raise
+                if self.session.stopped:
+                    self._part()
             except CountedOutError:
                 if not self.leaving:
                     raise
@@ -204,7 +208,8 @@ class Company:
             self._engine.hand(owed, rank[heir])
         elif session.node == heir:
             self._rows.inherit(self._engine.inherit(owed, rank[leaver]))
-        if not session.stop_at(self.place.number):
+        parted = session.stop_at(self.place.number)
+        if not parted and not (session.stopped and session.node == leaver):
             raise PeerError(f"{leaver} left before all had come to the same place")
         if session.node == leaver:
             self._part()

@@ -110,11 +110,17 @@ class Session:
         self._say(reached=place, t=place)
         with self._news:
             own = self.epoch.number
-            self._news.wait_for(
-                lambda: self._latest.epoch.number > own or not self._latest.leaver,
-                self.membership.timeout,
-            )
+            self._news.wait_for(lambda: self._parted(own), self.membership.timeout)
             return self._latest.epoch.number == own + 1 and self._latest.epoch.kept
+
+    def _parted(self, own: int) -> bool:
+        latest = self._latest
+        return latest.epoch.number > own or not latest.leaver or bool(latest.stopped)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the hub has ended the run, as where too few nodes are left."""
+        return bool(self._latest.stopped)
 
     def join(self, t: int, about: Mapping[str, str], **options: Any) -> Peers:
         """Wait for the next epoch, connect with the neighbours in it, and return the engine.

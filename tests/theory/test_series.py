@@ -11,7 +11,7 @@ from digrad.theory import series
 from digrad.theory.decay import Decay, Summand, decay
 from digrad.theory.eigenvectors import perron
 from digrad.theory.norms import EPS, mixing_time, norm_bound, spectral_norm, spectral_norms
-from digrad.theory.series import joint_sums, norm_sums
+from digrad.theory.series import norm_sums
 from theory.brute_force import inside, long_norm
 
 TERMS = [Summand(0), Summand(0, power=2), Summand(1, weight=1), Summand(1, power=2)]
@@ -50,7 +50,7 @@ def slow_rows(graph, push_graph="same"):
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 0.9]), st.integers(1, 3))
 def test_brackets_hold_the_sum_for_random_factors(seed, norm, rows):
     H, L, factors = problem(seed, norm, rows=rows)
-    sums = norm_sums(H, L, factors, TERMS, time=mixing_time(L))
+    sums = norm_sums([(H, L, factors)], TERMS, time=mixing_time(L))
     for bracket, truth in zip(sums, long_norm_sums(H, L, factors), strict=True):
         assert inside(bracket, truth)
         assert bracket.relative_width <= 1e-9
@@ -59,7 +59,7 @@ def test_brackets_hold_the_sum_for_random_factors(seed, norm, rows):
 @given(st.integers(0, 10**6), st.sampled_from([1e-6, 1e-12]))
 def test_the_width_follows_the_tolerance_asked_for(seed, rtol):
     H, L, factors = problem(seed, 0.8)
-    sums = norm_sums(H, L, factors, TERMS, time=mixing_time(L), rtol=rtol)
+    sums = norm_sums([(H, L, factors)], TERMS, time=mixing_time(L), rtol=rtol)
     assert max(bracket.relative_width for bracket in sums) <= rtol
 
 
@@ -67,7 +67,7 @@ def test_scalar_sums_have_their_closed_forms():
     r = 0.75
     one = np.eye(1)
     terms = [Summand(0), Summand(0, power=2), Summand(0, weight=1)]
-    plain, square, weighted = norm_sums(one, r * one, [one], terms, time=4.0)
+    plain, square, weighted = norm_sums([(one, r * one, [one])], terms, time=4.0)
     assert r / (1 - r) in plain
     assert r**2 / (1 - r**2) in square
     assert r / (1 - r) ** 2 in weighted
@@ -86,7 +86,7 @@ def test_slow_networks_are_split_and_stay_true(monkeypatch, layout, push_graph):
     monkeypatch.setattr(series, "_split", spy)
     graph = path(20) if layout == "path" else multi_sub_ring(48, "nested")
     H, L, factors = slow_rows(graph, push_graph)
-    sums = norm_sums(H, L, factors, TERMS, time=mixing_time(L))
+    sums = norm_sums([(H, L, factors)], TERMS, time=mixing_time(L))
     assert kept
     assert kept[-1] < len(L) / 2  # most modes were dropped on the way
     for bracket, truth in zip(sums, long_norm_sums(H, L, factors), strict=True):
@@ -98,7 +98,7 @@ def test_nilpotent_sums_are_finite_and_exact():
     N = 7
     L = np.eye(N, k=1)  # moves every entry one place on, and the last one out
     H = np.arange(1.0, N + 1)[None]
-    (plain, square) = norm_sums(H, L, [np.eye(N)], [Summand(0), Summand(0, power=2)], time=1.0)
+    (plain, square) = norm_sums([(H, L, [np.eye(N)])], [Summand(0), Summand(0, power=2)], time=1.0)
     norms = [np.sqrt(sum(k * k for k in range(1, N + 1 - t))) for t in range(1, N)]
     assert sum(norms) in plain
     assert sum(k * k * (N - k) for k in range(1, N)) in square
@@ -110,7 +110,7 @@ def test_jordan_blocks_grow_before_they_decay_and_the_bracket_knows():
     L = 0.9 * np.eye(4) + 0.5 * np.eye(4, k=1)
     assert max(spectral_norm(np.linalg.matrix_power(L, t)) for t in range(60)) > 30
     H, factors = np.ones((2, 4)) + np.eye(2, 4), [np.eye(4), np.ones((4, 1))]
-    sums = norm_sums(H, L, factors, TERMS, time=mixing_time(L))
+    sums = norm_sums([(H, L, factors)], TERMS, time=mixing_time(L))
     # Growth amplifies rounding beyond what the mixing time says: 1e-13 of the sum at most.
     for bracket, truth in zip(sums, long_norm_sums(H, L, factors), strict=True):
         assert inside(bracket, truth, room=1e-13 * float(truth))
@@ -120,7 +120,7 @@ def test_the_effort_limit_gives_a_wide_bracket_that_is_still_true():
     H, L, factors = slow_rows(path(16))
     truths = long_norm_sums(H, L, factors)
     for bracket, truth in zip(
-        norm_sums(H, L, factors, TERMS, time=mixing_time(L), effort=1e-15), truths, strict=True
+        norm_sums([(H, L, factors)], TERMS, time=mixing_time(L), effort=1e-15), truths, strict=True
     ):
         assert inside(bracket, truth)
         assert 1e-6 < bracket.relative_width <= 1
@@ -183,8 +183,8 @@ def test_parts_of_a_direct_sum_are_summed_as_the_whole(seed, p, q):
     H, L = (block_diag(*(part[k] for part in parts)) for k in (0, 1))
     factors = [block_diag(*(part[2][k] for part in parts)) for k in (0, 1)]
     terms = [Summand(0), Summand(1, 2), Summand(1, weight=1)]
-    whole = norm_sums(H, L, factors, terms, time=20.0)
-    for a, b in zip(joint_sums(parts, terms, time=20.0), whole, strict=True):
+    whole = norm_sums([(H, L, factors)], terms, time=20.0)
+    for a, b in zip(norm_sums(parts, terms, time=20.0), whole, strict=True):
         assert max(a.low, b.low) <= min(a.high, b.high)
         assert a.relative_width <= 1e-9
 
@@ -192,7 +192,7 @@ def test_parts_of_a_direct_sum_are_summed_as_the_whole(seed, p, q):
 def test_a_part_that_has_died_out_is_dropped():
     eye = np.eye(1)
     slow, fast = (eye, 0.9999 * eye, [eye]), (2 * eye, 0.5 * eye, [eye])
-    (found,) = joint_sums([slow, fast], [Summand(0)], time=1e4)
+    (found,) = norm_sums([slow, fast], [Summand(0)], time=1e4)
     terms = np.maximum(0.9999 ** np.arange(1.0, 10**6), 2 * 0.5 ** np.arange(1.0, 10**6))
     assert found.low <= terms.sum() * (1 + 1e-12)
     assert found.high >= terms.sum() * (1 - 1e-12)

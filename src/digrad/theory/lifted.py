@@ -19,7 +19,7 @@ from digrad.theory.bracket import Bracket
 from digrad.theory.decay import Summand
 from digrad.theory.eigenvectors import Perron, Vector
 from digrad.theory.norms import EPS, Matrix, mixing_time
-from digrad.theory.series import joint_sums
+from digrad.theory.series import norm_sums
 from digrad.theory.squares import Triangle, square_sums
 
 NORMS = ("N5", "N6", "N7", "N8", "N9")
@@ -118,7 +118,7 @@ class Lifted:
         """Bracket N5..N9, the sums of spectral norms."""
         terms = [Summand(0), Summand(1, 2), Summand(2, 2), Summand(2), Summand(3)]
         orbits = [part.orbit for part in self.parts]
-        sums = joint_sums(
+        sums = norm_sums(
             orbits, terms, time=self.time, rtol=rtol, effort=effort, first=True, scale=1.0
         )
         return dict(zip(NORMS, sums, strict=True))

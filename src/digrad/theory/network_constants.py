@@ -217,7 +217,7 @@ def _averaging(
     size, left = float(np.linalg.norm(u)), float(np.linalg.norm(start))
     time, slack = mixing_time(L), EPS * size if left < 1e-6 * size else 0.0
     return AveragingSums(
-        *norm_sums(start, L, factors, terms, time=time, rtol=rtol, effort=effort, slack=slack)
+        *norm_sums([(start, L, factors)], terms, time=time, rtol=rtol, effort=effort, slack=slack)
     )
 
 

@@ -56,9 +56,7 @@ def _norm_work(p: int, q: int) -> float:
 
 
 def norm_sums(
-    H: Matrix,
-    L: Matrix,
-    factors: Sequence[Matrix],
+    parts: Sequence[tuple[Matrix, Matrix, Sequence[Matrix]]],
     terms: Sequence[Summand],
     *,
     time: float,
@@ -70,36 +68,18 @@ def norm_sums(
 ) -> list[Bracket]:
     """Bracket Σₜ≥₁ tʷ ‖H Lᵗ K‖₂ᵖ for each summand (K, p, w).
 
+    Each part is H, L and the factors K; where there are several, the matrices are direct sums of
+    them: a norm is then the largest of the parts', and what is left of each part or dropped from it
+    bounds what is left or dropped of the whole when added up.
+
     The width is at most ``rtol`` of the sum, unless that would take more than ``effort``
     times the usual work: then the bracket is as narrow as it got, and still true.
     ``time`` is the mixing time of L: how much a rounding error of one step is amplified.
     With ``first`` the sums begin at t = 0. H itself is known up to ``slack`` in norm,
     and was made from numbers of size ``scale``, which may have cancelled.
 
-    >>> norm_sums(np.eye(1), np.array([[0.5]]), [np.eye(1)], [Summand(0)], time=2.0)
+    >>> norm_sums([(np.eye(1), np.array([[0.5]]), [np.eye(1)])], [Summand(0)], time=2.0)
     [Bracket(1, 1)]
-    """
-    orbits = [(H, L, factors)]
-    return joint_sums(
-        orbits, terms, time=time, rtol=rtol, effort=effort, first=first, slack=slack, scale=scale
-    )
-
-
-def joint_sums(
-    parts: Sequence[tuple[Matrix, Matrix, Sequence[Matrix]]],
-    terms: Sequence[Summand],
-    *,
-    time: float,
-    rtol: float = 1e-9,
-    effort: float = 1.0,
-    first: bool = False,
-    slack: float = 0.0,
-    scale: float = 0.0,
-) -> list[Bracket]:
-    """Bracket sums as ``norm_sums`` does, of matrices that are direct sums of the given parts.
-
-    A norm is then the largest of the parts', and what is left of each part or dropped from it
-    bounds what is left or dropped of the whole when added up.
     """
     orbits = [_Orbit.start(*part) for part in parts]
     rounding = _rounding(orbits, terms, time, slack, scale)

@@ -4,21 +4,25 @@ import os
 import shutil
 import threading
 from dataclasses import replace
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from digrad.base.errors import ParameterError
 from digrad.runs.execute import run
 from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.lock import held, locked
-from digrad.runs.progress import NAME, Meter, Told
+from digrad.runs.progress import NAME, Meter, Told, telling
 from digrad.runs.results import Results
 from digrad.runs.states import state_of, states
 from digrad.show.listing import list_states
-from digrad.show.progress import lines
+from digrad.show.progress import lines, progress_bar
 from digrad.show.tables import final_values
 
 TINY = Experiment(
@@ -158,7 +162,7 @@ def job(index: int, trials: int = 4) -> Any:
 
 def test_the_time_left_is_that_of_the_pace() -> None:
     now = [0.0]
-    meter = Meter(TINY, lambda: now[0])  # 160 trial-steps
+    meter = Meter(TINY, now=lambda: now[0])  # 160 trial-steps
     now[0] = 2.0
     assert meter.at(job(0), 5) == Told(20, 160, pytest.approx(14.0), "S-PP on ring")
     now[0] = 4.0
@@ -167,7 +171,7 @@ def test_the_time_left_is_that_of_the_pace() -> None:
 
 def test_what_was_done_before_is_no_pace() -> None:
     now = [0.0]
-    meter = Meter(TINY, lambda: now[0])
+    meter = Meter(TINY, now=lambda: now[0])
     now[0] = 2.0
     assert meter.at(job(0), 20).done == 80  # 60 of them were there when it was resumed
     assert meter.at(job(0), 20).left == pytest.approx(80 * 2.0 / 20)
@@ -189,6 +193,44 @@ def test_a_run_says_how_far_it_is_while_it_goes(
     assert told[0] is None  # it is said after the bar has heard it
     assert [said.done for said in told[1:]] == [20, 40, 60, 80, 100, 120, 140]
     assert not (tmp_path / "run" / NAME).exists()
+
+
+def test_whoever_watches_reads_the_time_left_that_the_run_itself_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digrad.runs.progress.EVERY", -1.0)
+    shown: list[Told] = []
+    read = []
+
+    def show(told: Told) -> None:
+        shown.append(told)
+        read.append(Told.read(tmp_path / "run"))  # what was said before
+
+    run(TINY, tmp_path / "run", workers=1, progress=Meter(TINY, show))
+    assert len(shown) == 8
+    assert read == [None, *shown[:-1]]  # to the last digit
+    assert all(told.left is not None for told in shown)
+
+
+def test_planning_is_no_pace(tmp_path: Path) -> None:
+    now, shown = [0.0], list[Told]()
+    meter = Meter(TINY, shown.append, lambda: now[0])
+    now[0] = 100.0
+    with telling(tmp_path, TINY, meter) as tell:
+        now[0] = 102.0
+        tell(job(0), 5)
+    assert [told.left for told in shown] == [pytest.approx(14.0)]
+
+
+def test_the_bar_shows_the_time_left_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = StringIO()
+    terminal = partial(Console, file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr("digrad.show.progress.Console", lambda stderr: terminal())
+    now = [0.0]
+    with progress_bar(TINY, lambda: now[0]) as meter:
+        now[0] = 10.0
+        meter(job(0), 5)
+    assert "20/160 trial-steps about 70 s left" in Text.from_ansi(screen.getvalue()).plain
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from digrad.base.atomic import WriteError, write_whole
 from digrad.base.errors import FileFormatError
 from digrad.base.files import json_of, plain_bytes
+from digrad.base.text import duration
 from digrad.runs.experiment import Experiment
 
 NAME = ".progress.json"
@@ -27,6 +28,15 @@ class Told(NamedTuple):
     left: float | None  # seconds
     job: str
 
+    @property
+    def ahead(self) -> str:
+        """The time left, in words; nothing as long as there is no telling.
+
+        >>> Told(1200, 4000, 65.0, "S-PP on ring").ahead
+        'about 65 s left'
+        """
+        return f"about {duration(self.left)} left" if self.left is not None else ""
+
     @classmethod
     def read(cls, folder: Path) -> "Told | None":
         """Return what a run under way has said last; None where there is nothing to be read."""
@@ -40,16 +50,38 @@ class Told(NamedTuple):
 
 
 class Meter:
-    """From how far the jobs are when, the time that is left."""
+    """From how far the jobs are when, the time that is left.
 
-    def __init__(self, experiment: Experiment, now: Callable[[], float] = monotonic) -> None:
+    It is a ``progress`` of ``run``, which puts into the folder what it says: there is one time
+    left, whoever shows it.
+
+    Args:
+        experiment: what is run.
+        show: told how far the run is, at every record.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        show: Callable[[Told], None] = lambda told: None,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         # Between two reports; a guess where the plan decides: only the time left depends on it.
         self._every = experiment.metrics_every or max(1, experiment.steps // 100)
-        self._now = now
+        self._show, self._now = show, now
         self._total = experiment.trials * experiment.steps
         self._done: dict[int, int] = {}  # trial-steps of each job
         self._given: dict[int, int] = {}  # those that it had done before it was resumed
-        self._seen = deque([(now(), 0)])
+        self.start()
+
+    def start(self) -> None:
+        """Begin to count the seconds: what was planned before the first step tells no pace."""
+        self._seen = deque([(self._now(), 0)])
+
+    def __call__(self, job: Any, t: int) -> None:
+        """Hear how far a job is."""
+        self.at(job, t)
 
     def at(self, job: Any, t: int) -> Told:
         """Hear how far a job is, and say how far the run is."""
@@ -63,7 +95,9 @@ class Meter:
             self._seen.popleft()
         then, before = self._seen[0]
         left = (self._total - done) * (now - then) / (work - before) if work > before else None
-        return Told(done, self._total, left, f"{job.algorithm} on {job.network}")
+        told = Told(done, self._total, left, f"{job.algorithm} on {job.network}")
+        self._show(told)
+        return told
 
 
 @contextmanager
@@ -77,13 +111,15 @@ def telling(
         experiment: what is run.
         progress: who is told as well.
     """
-    meter, last = Meter(experiment), monotonic()
+    meter, last = progress if isinstance(progress, Meter) else Meter(experiment), monotonic()
+    meter.start()
     with suppress(OSError):
         (folder / NAME).unlink()  # of a run that was killed
 
     def tell(job: Any, t: int) -> None:
         nonlocal last
-        progress(job, t)
+        if meter is not progress:
+            progress(job, t)
         said = meter.at(job, t)
         if monotonic() - last > EVERY:
             last = monotonic()

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.base.errors import DigradError
-from digrad.base.text import duration, number
+from digrad.base.text import number
 from digrad.runs.columns import GROWING
 from digrad.runs.progress import Told
 from digrad.runs.results import Curve, Key, Results
@@ -54,8 +54,7 @@ class Sight:
         if run.experiment is None:
             return f"{run.path}: {run.state}: {run.why}"
         done = f"{100 * run.done // run.total} % of {run.total:,} trial-steps"
-        left = self.told.left if self.told else None
-        ahead = f", about {duration(left)} left" if left is not None else ""
+        ahead = f", {self.told.ahead}" if self.told and self.told.ahead else ""
         doing = f"; {self.told.job}" if self.told else ""
         return f"{run.experiment.name}: {run.state}, {done}{ahead}{doing}"
 

@@ -14,7 +14,7 @@ from digrad.runs.columns import GROWING
 from digrad.runs.progress import Told
 from digrad.runs.results import Curve, Key, Results
 from digrad.runs.states import RunState, state_of
-from digrad.show.braille import COLOURS, draw
+from digrad.show.braille import COLOURS, draw, mark_of
 
 MOST_PANELS = 4  # networks that a terminal has room for
 
@@ -104,7 +104,7 @@ def _bar(sight: Sight, wide: int) -> Text:
 def _legend(curves: list[Curve]) -> Table:
     out = Table.grid(padding=(0, 2))
     for k, curve in enumerate(curves):
-        mark = Text("━━", style=COLOURS[k % len(COLOURS)])
+        mark = Text(f"━{mark_of(k)}━", style=COLOURS[k % len(COLOURS)])
         last = curve.values[:, -1]
         mean = float(np.nanmean(last)) if np.isfinite(last).any() else np.nan
         at = f"step {int(curve.steps[-1]):,}"

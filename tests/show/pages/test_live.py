@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from urllib.parse import urlparse
 
+import numpy as np
 import pytest
 from folders import write_run
 from reading import Reader
@@ -17,6 +18,7 @@ from digrad.base.text import plain
 from digrad.cli import main
 from digrad.runs.lock import locked
 from digrad.runs.progress import NAME, Told
+from digrad.show.braille import draw, mark_of
 from digrad.show.pages.live import live_page, live_state
 from digrad.show.pages.page import render
 from digrad.show.pages.server import Server
@@ -120,6 +122,20 @@ def test_the_terminal_shows_the_best_so_far(folder: Path) -> None:
     assert "S-PP, γ = 0.1" in text
     assert "γ = 0.05" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_curves_are_told_apart_without_colours(folder: Path) -> None:
+    lines = plain(as_text(Sight.of(folder), wide=80), 80).splitlines()
+    legend = dict(re.findall(r"^━(\w)━ +(.+?), γ", "\n".join(lines), re.M))
+    assert legend == {"a": "S-PP", "b": EVIL.replace("/", "")}
+    drawn = "".join(line[12:] for line in lines if line[11:12] in ("│", "┤"))
+    assert {letter for letter in drawn if letter.isalpha()} == {"a", "b"}
+
+
+def test_curves_that_are_the_same_are_both_marked() -> None:
+    x = np.arange(1.0, 50.0)
+    drawn = draw([(x, 1 / x), (x, 1 / x), (x[:3], 1 / x[:3])], log=True).plain
+    assert all(mark_of(k) in drawn for k in range(3))
 
 
 def test_a_run_without_records_can_be_watched(folder: Path) -> None:

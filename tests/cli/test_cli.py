@@ -236,7 +236,7 @@ WRONG = {
     "analyze grid -n 12 --param rows=5": "hint: rows must divide n",
     "analyze grid --param rows": "--param takes key=value, got 'rows'",
     "analyze grid --param =3": "--param takes key=value, got '=3'",
-    "analyze grid --param rows=two": "parameter rows takes a whole number, got 'two'",
+    "analyze grid --param rows=two": "rows must be a whole number from 0 on, got 'two'",
     "analyze grid --param row=2": "unknown parameter of grid 'row'\n  hint: did you mean 'rows'",
     "analyze star --param n=3": "unknown parameter of star 'n'",
     "analyze erdos-renyi --param p=2": r"p must be a finite number, above 0, at most 1, got 2",

@@ -88,7 +88,7 @@ WRONG = {
     "n is a part": (lambda: dg.network("star", n=2.5), "n"),
     "n below one": (lambda: dg.network("star", n=0), "n"),
     "unknown key": (lambda: dg.network("erdos-renyi", n=4, q=1), "unknown parameter"),
-    "wrong value": (lambda: dg.network("erdos-renyi", n=4, p="many"), "takes a number"),
+    "wrong value": (lambda: dg.network("erdos-renyi", n=4, p="many"), "p must be a finite number"),
     "seed of a ring": (lambda: dg.network("directed-ring", n=4, seed=1), "takes no seed"),
     "weights": (lambda: dg.network("star", n=4, weights="unifrm"), "did you mean 'uniform'"),
     "push graph": (lambda: dg.network("star", n=4, push_graph="back"), "push"),

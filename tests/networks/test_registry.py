@@ -1,6 +1,7 @@
 """From a name, a file or somebody else's object to a network."""
 
 import inspect
+import re
 
 import networkx as nx
 import numpy as np
@@ -17,7 +18,7 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.files import save
 from digrad.networks.network import Network
 from digrad.networks.random_topologies import equitopo, erdos_renyi
-from digrad.networks.registry import TIMETABLES, TOPOLOGIES, as_network, build, spanning_tree
+from digrad.networks.registry import TIMETABLES, TOPOLOGIES, as_network, build, built, spanning_tree
 from digrad.networks.topologies import directed_ring, multi_sub_ring
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import WEIGHTS, weigh
@@ -90,19 +91,70 @@ def test_parameters_are_read_as_numbers_names_and_truth_values():
     assert_same(both, equitopo(9, 2, undirected=True, seed=1))
 
 
+NUMBERS = [
+    (name, key, parameter.annotation)
+    for name, make in {**TOPOLOGIES, **TIMETABLES}.items()
+    for key, parameter in inspect.signature(make).parameters.items()
+    if key not in ("n", "seed") and parameter.annotation is not str
+]
+WRONG = {int: ("x", "2.5", "-7"), float: ("half", "nan", "-1.0"), bool: ("yes",)}
+
+
+@pytest.mark.parametrize("n", [1, 12])
+@pytest.mark.parametrize(("name", "key", "kind"), NUMBERS)
+def test_a_wrong_parameter_is_refused_with_a_value_that_is_taken(name, key, kind, n):
+    for text in WRONG[kind]:
+        with pytest.raises(ParameterError, match=rf"^{key} must be .*, got '?{text}'?\n") as error:
+            built(name, n, params={key: text})
+        hint = str(error.value).split("hint: ")[1]
+        example = re.search(r"for example (?:\w+ = )?([\w.]+)", hint)
+        if example is None:
+            assert key in ("root", "k", "sub_ring_size")
+            continue
+        assert example[1] != "0" or n == 1  # it stands for another number
+        built(name, n, params={key: example[1]})
+
+
+@pytest.mark.parametrize("most", [100, 10**30])
+def test_a_parameter_that_is_too_large_is_refused_with_one_that_is_taken(most):
+    for name, key in (("random-regular", "degree"), ("small-world", "neighbours")):
+        said = refusal(ParameterError, name, 8, params={key: str(most)})
+        assert f"{key} must be a whole number in 0 .. 7, got {most}\n" in said
+        usual = re.search(rf"hint: for example {key} = (\d), which 0 stands for$", said)[1]
+        assert_same(build(name, 8, params={key: usual}), build(name, 8, params={key: "0"}))
+
+
+OWN = """
+from __future__ import annotations
+from typing import TYPE_CHECKING, Optional
+from digrad.networks.topologies import directed_ring
+if TYPE_CHECKING:
+    from nowhere import Unseen
+
+def needed(n, size: int): return directed_ring(n + size)
+def perhaps(n, size: int | None = None): return directed_ring(n + (size or 0))
+def older(n, size: Optional[int] = None): return directed_ring(n + (size or 0))
+def silent(n, size=1): return directed_ring(n + size)
+def unseen(n, size=1, other: Unseen = None): return directed_ring(n + size)
+"""
+
+
 @pytest.mark.parametrize(
-    ("name", "params", "text"),
+    ("name", "hint"),
     [
-        ("erdos-renyi", {"p": "half"}, "parameter p takes a number, got 'half'"),
-        ("grid", {"rows": "2.0"}, "parameter rows takes a whole number, got '2.0'"),
-        ("equitopo", {"undirected": "yes"}, "undirected takes true or false, got 'yes'"),
+        ("needed", "pass a whole number"),
+        ("perhaps", "leave it out, or pass a whole number"),
+        ("older", "leave it out, or pass a whole number"),
+        ("silent", "for example size=1"),
+        ("unseen", "for example size=1"),
     ],
 )
-def test_a_parameter_of_the_wrong_kind_is_refused_with_an_example(name, params, text):
-    (key,) = params
-    default = inspect.signature(TOPOLOGIES[name]).parameters[key].default
-    assert refusal(ParameterError, name, 8, params=params).endswith(
-        f"{text}\n  hint: for example {key}={default}"
+def test_parameters_of_a_function_of_the_users_own(tmp_path, name, hint):
+    (tmp_path / "mine.py").write_text(OWN)
+    what = f"{tmp_path / 'mine.py'}:{name}"
+    assert build(what, 4, params={"size": "2"}).n == 6
+    assert refusal(ParameterError, what, 4, params={"size": "two"}) == (
+        f"parameter size takes a whole number, got 'two'\n  hint: {hint}"
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.checks import flag, real, whole
+from digrad.base.checks import LARGEST, flag, real, whole
 from digrad.base.errors import NetworkError, ParameterError, message
 from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
@@ -53,7 +53,7 @@ def stochastic_block(
         seed: which graph; redrawn until strongly connected.
     """
     n, p_in, p_out = size_of(n), _probability("p_in", p_in), _probability("p_out", p_out)
-    blocks = whole(blocks, "blocks", most=n) or min(2, n)
+    blocks = _or_usual(blocks, "blocks", 2, most=n)
     check_memory(40.0 * n * n, f"a graph of blocks on {n:,} nodes", error=NetworkError)
     block = np.arange(n) * blocks // n
     chances = np.where(block[:, None] == block[None, :], p_in, p_out)
@@ -75,8 +75,8 @@ def small_world(n: int, neighbours: int = 0, rewire: float = 0.2, seed: int = 0)
         rewire: probability that a link goes to a random node instead.
         seed: which graph; redrawn until strongly connected.
     """
-    n, rewire = size_of(n), real(rewire, "rewire", least=0, most=1)
-    neighbours = whole(neighbours, "neighbours", most=n - 1) or min(2, n - 1)
+    n, rewire = size_of(n), real(rewire, "rewire", least=0, most=1, hint="for example 0.2")
+    neighbours = _or_usual(neighbours, "neighbours", 2, most=n - 1)
     check_links(1.0 * n * neighbours, f"a small world of {n:,} nodes")
     draw = Draws(seed)
     sender = np.repeat(np.arange(n), neighbours)
@@ -102,7 +102,7 @@ def random_regular(n: int, degree: int = 0, seed: int = 0) -> Digraph:
         seed: which graph.
     """
     n = size_of(n)
-    degree = whole(degree, "degree", most=n - 1) or min(3, n - 1)
+    degree = _or_usual(degree, "degree", 3, most=n - 1)
     check_links(1.0 * n * degree, f"a regular graph of {n:,} nodes")
     draw = Draws(seed)
     if n == 1:
@@ -136,8 +136,8 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
         Song et al., Communication-Efficient Topologies for Decentralized Learning with
         O(1) Consensus Rate, NeurIPS 2022.
     """
-    n, offsets, undirected = size_of(n), whole(offsets, "offsets"), flag(undirected, "undirected")
-    count = offsets or max(n.bit_length() - 1, 1)
+    n, undirected = size_of(n), flag(undirected, "undirected")
+    count = _or_usual(offsets, "offsets", max(n.bit_length() - 1, 1))
     check_links(2.0 * n * count, f"EquiStatic on {n:,} nodes with {count:,} offsets")
     if n == 1:
         return Network([[1.0]], [[1.0]])
@@ -152,6 +152,13 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
     W = csr_array(W + csr_array((np.full(n, 1 / n), (range(n), range(n))), shape=(n, n)))
     W = csr_array((W + W.T) / 2) if undirected else W
     return Network(W, W)
+
+
+def _or_usual(number: int, name: str, usual: int, most: int = LARGEST) -> int:
+    """Return a whole number up to ``most``; the usual one, or what is allowed, for 0."""
+    usual = min(usual, most)
+    hint = f"for example {name} = {usual}, which 0 stands for"
+    return whole(number, name, most=most, hint=hint) or usual
 
 
 def _probability(name: str, p: float) -> float:

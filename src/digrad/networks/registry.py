@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Union, Unpack
 
@@ -20,6 +20,7 @@ from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
 from digrad.networks.network import Network, listed
+from digrad.networks.parameters import values_of
 from digrad.networks.structure import strong_parts
 from digrad.networks.timetable import Timetable
 from digrad.networks.trees import spanning_tree_weights
@@ -257,42 +258,14 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 def _topology(
     make: Callable[..., Any], what: str, n: int, params: Mapping[str, str], seed: int | None
 ) -> Digraph | AnyNetwork:
-    accepts = {k: p for k, p in signature(make).parameters.items() if k != "n"}
-    values: dict[str, Any] = {
-        key: _value(lookup(accepts, key, f"parameter of {what}"), text)
-        for key, text in kind_of(params, "params", Mapping).items()
-    }
+    values = values_of(make, what, params)
     if seed is not None:
-        if "seed" not in accepts:
+        if not takes_seed(make):
             raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
         values["seed"] = seed
     made = make(int(n), **values)
     # A function of the user's own may return a networkx graph, or a pair of matrices.
     return made if isinstance(made, Digraph) else as_any(made)
-
-
-def _value(parameter: Parameter, text: Any) -> Any:
-    kind = parameter.annotation
-    if not isinstance(text, str):
-        return text  # the topology says what it thinks of it
-    if kind is Parameter.empty:  # a function of the user's own need not say
-        kind = str if parameter.default is Parameter.empty else type(parameter.default)
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        return kind(text)
-    except (ValueError, KeyError, OverflowError):
-        raise ParameterError(
-            message(
-                f"parameter {parameter.name} takes {_article(kind)}, got {text!r}",
-                hint=f"for example {parameter.name}={parameter.default}",
-            )
-        ) from None
-
-
-def _article(kind: type) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false"}
-    return names.get(kind, "a name")
 
 
 def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) -> Network:

@@ -203,11 +203,10 @@ def _circulant(n: int, hops: list[int]) -> Digraph:
 
 
 def _sides(n: int, rows: int) -> tuple[int, int]:
-    n, rows = size_of(n), whole(rows, "rows", hint="rows must divide n")
-    if rows == 0:
-        rows = max(k for k in range(1, int(n**0.5) + 1) if n % k == 0)
+    n = size_of(n)
+    usual = max(k for k in range(1, int(n**0.5) + 1) if n % k == 0)
+    hint = f"rows must divide n: for example rows = {usual}, which 0 stands for"
+    rows = whole(rows, "rows", hint=hint) or usual
     if n % rows:
-        raise ParameterError(
-            message(f"{n} nodes do not fill {rows} rows", hint="rows must divide n")
-        )
+        raise ParameterError(message(f"{n} nodes do not fill {rows} rows", hint=hint))
     return rows, n // rows

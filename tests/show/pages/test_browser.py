@@ -408,3 +408,53 @@ def test_a_notebook_shows_the_page_in_a_frame(browser: Any, run: Path, tmp_path:
     finally:
         browser.switch_to.default_content()
     assert View(browser).complaints() == []
+
+
+BROKEN = """(() => {
+  const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    if (text.parentElement.closest("script, style, pre")) continue;
+    for (const name of text.data.matchAll(/S-PP|directed-ring|multi-sub-ring/g)) {
+      const range = document.createRange();
+      range.setStart(text, name.index);
+      range.setEnd(text, name.index + name[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) broken.push(name[0]);
+    }
+  }
+  return broken;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def wide_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs that fill every column of the answer: who, what, how far behind, and notes."""
+    networks = {name: f'topology = "{name}"\nn = 5' for name in ("directed-ring", "multi-sub-ring")}
+    names = ("S-PP", "accelerated-push-pull", "push-diging")
+    folders = [
+        write_run(
+            tmp_path_factory.mktemp("runs") / name,
+            networks=networks,
+            algorithms=names,
+            sizes=(0.1, 0.05, 0.02),
+            fell={("S-PP", 2): 45},
+        )
+        for name in ("before", "after")
+    ]
+    return write_page(run_page(folders, short=True), folders[0] / "report.html")
+
+
+@pytest.mark.parametrize("width", [390, 700, 1400])
+def test_no_line_ends_within_a_name(show: Open, wide_run: Path, width: int) -> None:
+    view = show(wide_run, width)
+    assert view.ask("document.body.innerText.includes('S-PP')")
+    assert view.ask(BROKEN) == []
+
+
+def test_the_answer_needs_no_sideways_scrolling(show: Open, wide_run: Path) -> None:
+    view = show(wide_run, 1400)
+    tables = "[...document.querySelectorAll('#s0 .scroll')]"
+    rooms = view.ask(f"{tables}.map(place => [place.scrollWidth, place.clientWidth])")
+    assert len(rooms) == 1
+    assert rooms[0][0] <= rooms[0][1], rooms

@@ -8,7 +8,7 @@ from digrad.runs.results import Key, Results
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.endings import endings, lean
 from digrad.show.pages.heat import heat_maps, is_sweep
-from digrad.show.pages.markup import fold, to_html
+from digrad.show.pages.markup import fold, to_html, whole_names
 from digrad.show.pages.page import Section, plot
 from digrad.show.tables import one_table
 from digrad.show.verdicts import closing, verdict_rows
@@ -56,4 +56,4 @@ def curves(trace: Results, best: frozenset[Key] | tuple[()] = (), first: str = "
 
 
 def _headline(verdict: Verdict) -> str:
-    return "".join(f'<p class="headline">{escape(line)}</p>' for line in closing(verdict))
+    return "".join(f'<p class="headline">{whole_names(line)}</p>' for line in closing(verdict))

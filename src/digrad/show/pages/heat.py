@@ -9,6 +9,7 @@ from digrad.base.text import number
 from digrad.runs.columns import GROWING
 from digrad.runs.results import Key, Results
 from digrad.show.pages.curves import LABELS, in_order
+from digrad.show.pages.markup import LONG, whole_names
 from digrad.show.tables import Row, Spread, final_values
 
 Ends = Mapping[Key, tuple[Row, float | None]]  # the row of the table, and the mean in it
@@ -70,7 +71,8 @@ def _table(
     for run, algorithm in methods:
         cells = [Key(run, network, algorithm, size) for size in sizes]
         name = f"{run}, {algorithm}" if several else algorithm
-        body += f'<tr><th scope="row">{escape(name)}</th>'
+        long = ' class="long"' if len(name) > LONG else ""
+        body += f'<tr><th scope="row"{long}>{whole_names(name)}</th>'
         body += "".join(_cell(key, ends, deep, framed=key in best) for key in cells) + "</tr>"
     return (
         f'<div class="scroll"><table class="map"><caption>{escape(network)}</caption>'

@@ -11,6 +11,8 @@ from rich.text import Text
 
 Place = tuple[int, int]  # row and column of a cell
 LONG = 36  # letters from which a cell may have several lines
+NAME = re.compile(r"(?<!\S)\S*\w-\w\S*")  # browsers break lines at hyphens
+WHOLE = 14  # letters of a name that the first column has room for on a phone, too
 
 
 def to_html(what: RenderableType, marked: Collection[Place] = ()) -> str:
@@ -27,8 +29,26 @@ def to_html(what: RenderableType, marked: Collection[Place] = ()) -> str:
         return to_html(what.renderable, marked)
     if isinstance(what, Table):
         return _list(what) or _table(what, marked)
-    text = escape(_words(what).strip())
+    text = whole_names(_words(what).strip())
     return f"<h4>{text}</h4>" if _is_heading(what) else f"<p>{text}</p>"
+
+
+def whole_names(text: str) -> str:
+    """Return text, escaped, in which no line ends within a name such as S-PP.
+
+    >>> whole_names("S-PP < SGP")
+    '<span class="name">S-PP</span> &lt; SGP'
+    """
+    parts, end = [], 0
+    for found in NAME.finditer(text):
+        if len(found[0]) <= WHOLE:
+            parts += [escape(text[end : found.start()]), _whole(found[0])]
+            end = found.end()
+    return "".join([*parts, escape(text[end:])])
+
+
+def _whole(name: str) -> str:
+    return f'<span class="name">{escape(name)}</span>'
 
 
 def chapters(what: RenderableType) -> dict[str, str]:
@@ -85,7 +105,7 @@ def _list(table: Table) -> str:
 
 
 def _with_code(text: str) -> str:
-    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return re.sub("`([^`]+)`", r"<code>\1</code>", whole_names(text))
 
 
 def _table(table: Table, marked: Collection[Place]) -> str:
@@ -97,7 +117,7 @@ def _table(table: Table, marked: Collection[Place]) -> str:
     rows = []
     for r, row in enumerate(zip(*columns, strict=True)):
         cells = (
-            f"<td{_side(column, best=(r, c) in marked, text=text)}>{escape(text.strip())}</td>"
+            f"<td{_side(column, best=(r, c) in marked, text=text)}>{whole_names(text.strip())}</td>"
             for c, (column, text) in enumerate(zip(table.columns, row, strict=True))
         )
         rows.append(f"<tr>{''.join(cells)}</tr>")

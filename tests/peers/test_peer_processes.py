@@ -68,6 +68,20 @@ def test_all_nodes_here_end_with_the_command_that_started_them(tmp_path: Path) -
         os.killpg(started.pid, 0)
 
 
+@pytest.mark.parametrize("algorithm", ["push-pull", "r-fast"])
+def test_a_run_with_too_few_nodes_stops_and_can_be_resumed(tmp_path: Path, algorithm: str) -> None:
+    with site(tmp_path, 2, {"algorithm": algorithm, "lr": 0.05}, timeout=10.0) as run:
+        run.wait_until(lambda: all(len(run.rows(name)) > 3 for name in run.names))
+        run.nodes["n1"].kill()
+        assert run.nodes["n0"].wait(60) == 2
+        assert "the run has stopped: 1 nodes are left, fewer than least = 2" in run.logs()["n0"]
+        assert run.hub.wait(60) == 0
+        run.hub = run.open_hub()
+        run.nodes = {name: run.start(name, "--resume") for name in run.names}
+        run.all_in(run.names, 1)
+        assert Place.of(run.epochs()[1]["t"]).steps > 0
+
+
 def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:
     with site(tmp_path, 4, timeout=6.0) as run:
         run.all_in(run.names, 0)

@@ -195,7 +195,9 @@ class Session:
                     log.warning("waiting for the hub, which %s", where)
             latest = self._latest
         if latest.stopped:
-            raise PeerError(message(f"the run has stopped: {latest.stopped}"))
+            again = "start the hub and the nodes again, these with"
+            hints = {"hint": f"{again} --resume", "python": f"{again} resumed=t"}
+            raise PeerError(message(f"the run has stopped: {latest.stopped}", **hints))
         if not latest.member:
             raise CountedOutError(self._counted_out(latest.epoch))
         return latest.epoch

@@ -47,7 +47,12 @@ class LonePeer:
     def run(self, gradient: Gradient, note: Note, stop: int, every: int, leave: Event) -> None:
         """Give gradients until every member has given ``stop`` of them, or this one leaves."""
         while True:
-            engine = self._join()
+            try:
+                engine = self._join()
+            except (PeerError, CountedOutError):
+                if leave.is_set():  # to end as it was asked to is no failure
+                    return
+                raise
             try:
                 self._x = self._common(engine)
                 self._session.settle()

@@ -307,3 +307,12 @@ def test_waves_hold_several_wakes() -> None:
     waves = events._dispatcher.waves(wakes)
     assert waves.sizes.sum() == 20
     assert len(waves.sizes) < 10
+
+
+def test_who_sleeps_for_long_holds_few_parcels() -> None:
+    """Of all that reaches a link's end before one wake only the newest is kept."""
+    clock = Clock(distribution="heavy-tailed", tail=1.1, spread=0.5, seed=2)
+    events = engine(RFast(), build("undirected-ring", 6), clock)
+    flight = events.advance(begun(events), 0, 600, gradients(6), steps(0.01))
+    assert flight.waiting is not None
+    assert len(flight.waiting.numbers) < 400  # those given together need 320; 1579 if all are kept

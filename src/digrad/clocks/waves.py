@@ -169,9 +169,8 @@ class Dispatcher:
         slots[read] = self._free(int(read.sum()))
         self._numbers[slots[read]] = wakes.number[read]
         new = Messages(link, wakes.reads[sent], wakes.number[wake], slots[wake], wake)
-        self._pending = Messages(
-            *(np.concatenate(both) for both in zip(self._pending, new, strict=True))
-        )
+        whole = Messages(*(np.concatenate(both) for both in zip(self._pending, new, strict=True)))
+        self._pending = whole if self._every else whole.some(_newest(whole))
         return slots
 
     def _free(self, count: int) -> Integers:
@@ -194,6 +193,18 @@ class Dispatcher:
         ahead = self._pending.wake - begun[to]
         due = (ahead >= 0) & (ahead < count[to])
         return order[np.where(due, first[to] + ahead, 0)], due
+
+
+def _newest(messages: Messages) -> Integers:
+    """Return the places of those that no newer one on the same link joins before the same wake.
+
+    A receiver that sleeps for long would otherwise hold a slot for all that it is sent.
+    """
+    order = np.lexsort((messages.number, messages.wake, messages.link))
+    link, wake = messages.link[order], messages.wake[order]
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = (link[1:] != link[:-1]) | (wake[1:] != wake[:-1])
+    return np.sort(order[last])
 
 
 def _ranges(first: Integers, count: Integers) -> Integers:

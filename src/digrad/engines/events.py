@@ -27,6 +27,7 @@ STRETCH = 4096  # wakes whose calendar is made at once, about
 TOGETHER = range(40, 321)  # wakes that are put into waves together, about
 CACHED = 1 << 17  # numbers of these that a cache holds
 FUSED = 1 << 21  # the same where a graph passes over them once
+ON_A_GPU = 1 << 28  # the same where waves are to be wide, as each is many launches
 
 
 class Player(Protocol):
@@ -95,7 +96,8 @@ class Events:
             assert flight.parcels is not None
             flight.state, flight.parcels = flight.state.apart(), flight.parcels.apart()
         self._dispatcher.restore(flight.waiting)
-        together = max(1, self._together(flight, CACHED if callable(gradient) else FUSED) // self.n)
+        held = ON_A_GPU if self._place.type != "cpu" else CACHED if callable(gradient) else FUSED
+        together = max(1, self._together(flight, held) // self.n)
         ahead = together * max(1, STRETCH // (self.n * together))
         for first in range(start, stop, ahead):
             wakes = self.calendar.rounds(first, min(stop, first + ahead))

@@ -11,7 +11,13 @@ from scipy.sparse import csr_array
 
 from digrad.networks import search
 from digrad.networks.digraph import Digraph
-from digrad.networks.structure import period, roots, source_parts, strong_parts
+from digrad.networks.structure import (
+    largest_rooted_part,
+    period,
+    roots,
+    source_parts,
+    strong_parts,
+)
 from digrad.networks.topologies import complete, directed_ring, grid, star
 from strategies import (
     common_root_pairs,
@@ -135,3 +141,22 @@ def test_small_and_large_graphs_are_searched_alike(graph):
         count, labels = search.strong_labels(W)
     assert count == by_numpy[1][0]
     assert labels.tolist() == by_numpy[1][1].tolist()
+
+
+def test_a_part_of_most_nodes_need_not_be_the_largest():
+    """Around 0 there are three nodes of five; 3 leads them by R, and hears them by C."""
+    pull, push = Digraph(5, [(3, 0), (0, 1), (0, 2)]), Digraph(5, [(1, 0), (2, 0), (0, 3)])
+    found = largest_rooted_part(pull.adjacency(), push.adjacency())
+    assert found.tolist() == [0, 1, 2, 3]
+
+
+@given(pull=digraphs(min_n=5, max_n=5), push=digraphs(min_n=5, max_n=5))
+def test_the_largest_part_with_a_common_root_is_that_of_all_subsets(pull, push):
+    R, C = pull.adjacency(), push.adjacency()
+    most = 0
+    for bits in range(1, 32):
+        nodes = [i for i in range(5) if bits >> i & 1]
+        down, up = (reachability(W.toarray()[np.ix_(nodes, nodes)]) for W in (R, C))
+        if (down.all(axis=0) & up.all(axis=1)).any():
+            most = max(most, len(nodes))
+    assert len(largest_rooted_part(R, C)) == most

@@ -61,14 +61,18 @@ def period(W: csr_array, part: Nodes) -> int:
 
 
 def largest_rooted_part(R: csr_array, C: csr_array) -> Nodes:
-    """Return the most nodes among which one reaches all by R, and all reach it by C."""
+    """Return the most nodes among which one reaches all by R, and all reach it by C.
+
+    The part around a node s of the part around r lies within that: r reaches s by R, and s
+    reaches r by C, so both together are a part around r. Only nodes outside are tried.
+    """
     best = np.zeros(0, dtype=np.int64)
+    tried = np.zeros(R.shape[0], dtype=bool)
     for root in range(R.shape[0]):
-        part = _around(R, C, root)
-        if len(part) > len(best):
-            best = part
-        if 2 * len(best) > R.shape[0]:  # no other part can be larger
-            break
+        if not tried[root]:
+            part = _around(R, C, root)
+            tried[part] = True
+            best = max(best, part, key=len)
     return best
 
 

@@ -76,7 +76,7 @@ CASES = {
     "resnet-20": Case(resnet_20, 20, 32, (3, 32, 32)),
     "resnet-18": Case(resnet_18, 16, 32, (3, 32, 32)),
     "transformer": Case(
-        lambda: Transformer(65, 256, width=256, heads=8, layers=6), 16, 8, (256,), letters=65
+        lambda: Transformer(65, 128, width=256, heads=8, layers=6), 16, 8, (128,), letters=65
     ),
     "gpt-2": Case(gpt2, 8, 4, (512,), letters=50257, held=8, steps=8),
 }

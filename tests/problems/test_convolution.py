@@ -73,7 +73,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
     """Each row as if it were alone; what has no axis of rows is shared by all of them."""
     rows, (_, inputs, *size), weights = 3, case["images"], case["window"]["kernel_size"]
     stride, dilation = case["window"]["stride"], case["window"]["dilation"]
-    size = [s + 2 * p for s, p in zip(size, torch.tensor(case["padding"]).expand(2), strict=True)]
+    padding = torch.tensor(case["padding"]).expand(2).tolist()
     x, w = normal(2, 1, inputs, *size), normal(2, case["channels"], inputs, *weights, seed=1)
     x, w = (
         t if axis is None else torch.stack([t * (k + 1) + k for k in range(rows)], dim=axis)
@@ -81,7 +81,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
     )
     x.requires_grad_()
     w.requires_grad_()
-    got = vmap(lambda a, b: convolve(a, b, None, stride, dilation), in_dims=axes)(x, w)
+    got = vmap(lambda a, b: convolve(a, b, None, stride, padding, dilation), in_dims=axes)(x, w)
     alone = [
         [t if axis is None else t.select(axis, k) for t, axis in zip((x, w), axes, strict=True)]
         for k in range(rows)
@@ -90,7 +90,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
         [
             torch.stack(
                 [
-                    functional.conv2d(c, d, stride=stride, dilation=dilation)
+                    functional.conv2d(c, d, None, stride, padding, dilation)
                     for c, d in zip(a, b, strict=True)
                 ]
             )
@@ -111,7 +111,7 @@ def test_rows_of_weights_and_images_in_one_call(case, axes) -> None:
 def test_operators_keep_the_librarys_contract() -> None:
     """Schema, fake tensors, autograd and ahead-of-time tracing, as the library checks them."""
     x, w = normal(2, 3, 2, 6, 7), normal(2, 4, 2, 3, 2, seed=1)
-    window = [1, 2], [2, 1]
+    window = [1, 2], [1, 0], [2, 1]
     bias = normal(2, 4, seed=3)
     grad = normal(*convolve(x, w, bias, *window).shape, seed=2)
     wanted = convolve(x, w, None, *window) + bias[:, None, :, None, None]
@@ -119,8 +119,8 @@ def test_operators_keep_the_librarys_contract() -> None:
     for operator, args in (
         (convolve, (*(t.clone().requires_grad_() for t in (x, w, bias)), *window)),
         (convolve, (x.clone().requires_grad_(), w, None, *window)),
-        (convolve_backward, (grad, x, w, *window, True)),
-        (convolve_backward, (grad, x, w, *window, False)),
+        (convolve_backward, (grad, x, w, *window, True, False)),
+        (convolve_backward, (grad, x, w, *window, False, True)),
     ):
         torch.library.opcheck(operator, args)
 
@@ -247,50 +247,98 @@ def test_dropout_keeps_by_words(p: float) -> None:
 KERNELS = """
 import torch
 from torch.nn import functional
-from digrad.problems import kernels
+from digrad.problems import kernels, layer_kernels, shapes
 
-for G, S, C, H, W, O, h, w, stride, dilation in [
-    (2, 3, 1, 8, 8, 10, 5, 5, (1, 1), (1, 1)),
-    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 2)),
-    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1)),
-    (1, 5, 2, 9, 9, 3, 2, 2, (1, 1), (1, 1)),  # more pixels than one program sums up
+for G, S, C, H, W, O, h, w, stride, padding, dilation in [
+    (2, 3, 1, 8, 8, 10, 5, 5, (1, 1), (0, 0), (1, 1)),
+    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 0), (1, 2)),
+    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1), (1, 1)),
+    (2, 2, 18, 5, 6, 17, 3, 3, (1, 1), (1, 1), (1, 1)),  # channels of one place at a time
+    (2, 2, 18, 5, 6, 3, 3, 2, (1, 1), (3, 2), (1, 2)),  # more padding than a patch reaches
+    (1, 5, 2, 9, 9, 3, 2, 2, (1, 1), (0, 0), (1, 1)),  # more pixels than one program sums up
 ]:
     torch.manual_seed(0)
     x, weight, bias = torch.randn(G, S, C, H, W), torch.randn(G, O, C, h, w), torch.randn(G, O)
     x.requires_grad_(), weight.requires_grad_()
-    rows = zip(x, weight, bias)
-    wanted = torch.stack([functional.conv2d(*row, stride, 0, dilation) for row in rows])
+    rows, window = zip(x, weight, bias), (list(stride), list(padding), list(dilation))
+    wanted = torch.stack([functional.conv2d(*row, *window) for row in rows])
     back = torch.randn_like(wanted)
     dx, dw = torch.autograd.grad(wanted, (x, weight), back)
-    x, weight, window = x.detach(), weight.detach(), (list(stride), list(dilation))
+    x, weight = x.detach(), weight.detach()
+    shapes.MOST = 2**31 if G == 1 else 1  # or indices of 64 bits
+    both = torch.cat([dw.flatten(1), back.sum((1, 3, 4))], dim=1)
     for got, want in (
         (kernels.forward(x, weight, bias, *window), wanted),
         (kernels.forward(x, weight, None, *window), wanted - bias[:, None, :, None, None]),
         (kernels.inputs(back, weight, x, *window), dx),
-        (kernels.weights(back, x, weight, *window), dw),
+        (kernels.weights(back, x, weight, *window), dw.flatten(1)),
+        (kernels.weights(back, x, weight, *window, biased=True), both),
     ):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+for G, S, C, size, parts in [(2, 3, 16, (5, 6), 8), (1, 2, 6, (4,), 3), (3, 1, 8, (2, 2), 1)]:
+    x, weight, bias = (torch.randn(*s).requires_grad_() for s in [(G, S, C, *size), (G, C), (G, C)])
+    wanted = torch.stack([functional.group_norm(a, parts, *r) for a, *r in zip(x, weight, bias)])
+    back = torch.randn_like(wanted)
+    grads = torch.autograd.grad(wanted, (x, weight, bias), back)
+    turned = x.detach().movedim(2, -1).contiguous().movedim(-1, 2)  # channels innermost
+    for given in ((x.detach(), weight.detach()), (turned, weight.detach())):
+        got, kept = layer_kernels.norm(*given, bias.detach(), parts, 1e-5)
+        found = layer_kernels.norm_backward(back, *given, kept, parts)
+        for got, want in zip((got, *found), (wanted, *grads)):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 for shape, size in [((2, 3, 4, 6), (2, 2)), ((1, 2, 2, 7, 8), (3, 2)), ((1, 40, 33), (2, 3))]:
     x = torch.randn(shape).round().requires_grad_()  # with ties
     wanted = functional.max_pool2d(x.flatten(0, -3), size)
     wanted = wanted.view(*shape[:-2], *wanted.shape[-2:])
     back = torch.randn_like(wanted)
-    got, winner = kernels.pool(x.detach(), *size)
+    got, winner = layer_kernels.pool(x.detach(), *size)
     assert torch.equal(got, wanted)
     (dx,) = torch.autograd.grad(wanted, x, back)
-    assert torch.equal(kernels.unpool(back, winner, *size, x.shape), dx)
+    assert torch.equal(layer_kernels.unpool(back, winner, *size, x.shape), dx)
 x = torch.tensor([[[1.0, torch.nan, 2.0, 1.0], [3.0, 0.0, 0.0, 0.0]]])
-got, _ = kernels.pool(x, 2, 2)
+got, _ = layer_kernels.pool(x, 2, 2)
 assert got[0, 0, 0].isnan() and got[0, 0, 1] == 2
 print("equal")
 """
 
 
+WHOLE = """
+import torch
+from importlib import import_module
+from digrad.base.counters import Sampler
+from digrad.models import CNN, ResNet
+from digrad.problems import ModuleProblem, convolution, layers
+
+used = []
+def kernels_for(x, module="kernels"):
+    used.append(module)
+    return import_module(f"digrad.problems.{module}")
+
+for model, size in ((CNN((2, 16, 16)), 16), (ResNet((2, 4, 4), width=4, stages=2), 4)):
+    torch.manual_seed(0)
+    data = [(torch.randn(4, 2, size, size), torch.randint(0, 10, (4,))) for _ in range(2)]
+    found = []
+    for kernels in (None, kernels_for):
+        if kernels is not None:
+            convolution.kernels_for = layers.kernels_for = kernels
+        made = ModuleProblem(model, data, batch=2)
+        drawn = made.sample(Sampler(torch.tensor([1]), torch.arange(2)), range(1))[0]
+        x = made.start().expand(1, 2, -1).contiguous()
+        found.append(made.gradient(x, drawn, slice(0, 2)))
+    convolution.kernels_for = layers.kernels_for = lambda *_: None
+    assert (found[0] - found[1]).norm() < 1e-5 * found[0].norm()
+assert {*used} == {"kernels", "layer_kernels"}
+print("equal")
+"""
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
-def test_the_kernels_in_tritons_interpreter() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [KERNELS, WHOLE], ids=["kernels", "whole gradients"])
+def test_the_kernels_in_tritons_interpreter(code: str) -> None:
     """What runs on a GPU, here in slow motion; a process of its own, as it is chosen on import."""
     work = subprocess.run(
-        [sys.executable, "-c", KERNELS],
+        [sys.executable, "-c", code],
         env={**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -301,7 +349,7 @@ def test_the_kernels_in_tritons_interpreter() -> None:
 
 def test_a_patch_may_fill_its_image() -> None:
     x, w = normal(1, 2, 3, 4, 5), normal(1, 2, 3, 4, 5, seed=1)
-    got = convolve(x, w, None, [1, 1], [1, 1])
+    got = convolve(x, w, None, [1, 1], [0, 0], [1, 1])
     assert got.shape == (1, 2, 2, 1, 1)
     assert prod(got.shape) == 4
     torch.testing.assert_close(got[0, :, :, 0, 0], x[0].flatten(1) @ w[0].flatten(1).T, **EXACT)

@@ -22,33 +22,78 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 
-SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, dilation
-    (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (1, 1)),
-    (3, 2, 10, 12, 12, 20, 5, 5, (1, 1), (1, 1)),
-    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (1, 2)),
-    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1)),
+SHAPES = [  # groups, samples, C, H, W, O, h, w, stride, padding, dilation
+    (2, 3, 1, 12, 12, 10, 5, 5, (1, 1), (0, 0), (1, 1)),
+    (3, 2, 10, 12, 12, 20, 5, 5, (1, 1), (0, 0), (1, 1)),
+    (1, 2, 3, 10, 11, 7, 3, 2, (2, 1), (0, 1), (1, 2)),
+    (2, 1, 17, 7, 7, 70, 3, 3, (2, 2), (1, 1), (1, 1)),
+    (2, 3, 64, 9, 7, 130, 3, 3, (1, 1), (1, 1), (1, 1)),
+    (2, 3, 32, 8, 8, 64, 1, 1, (2, 2), (0, 0), (1, 1)),
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_kernels_are_the_librarys_convolution(shape) -> None:
-    G, S, C, H, W, O, h, w, stride, dilation = shape  # noqa: E741
+    G, S, C, H, W, O, h, w, *window = shape  # noqa: E741
     torch.manual_seed(0)
     x = torch.randn(G, S, C, H, W, device="cuda", requires_grad=True)
     weight = torch.randn(G, O, C, h, w, device="cuda", requires_grad=True)
     bias = torch.randn(G, O, device="cuda", requires_grad=True)
     exact = [
-        functional.conv2d(*(t.double() for t in row), stride=stride, dilation=dilation)
+        functional.conv2d(*(t.double() for t in row), *window)
         for row in zip(x, weight, bias, strict=True)
     ]
     wanted = torch.stack(exact)
     back = torch.randn_like(wanted)
     wanted_grads = torch.autograd.grad(wanted, (x, weight, bias), back)
-    out = convolve(x, weight, bias, stride, dilation)
+    out = convolve(x, weight, bias, *window)
     grads = torch.autograd.grad(out, (x, weight, bias), back.float())
     torch.testing.assert_close(out, wanted.float(), rtol=1e-4, atol=1e-4)
     for got, want in zip(grads, wanted_grads, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
+
+
+LAYERS = [  # of the networks that are trained here: C, size, O, window, stride, padding
+    *((1, 28, 10, 5, 1, 0), (10, 12, 20, 5, 1, 0)),
+    *((3, 32, 16, 3, 1, 1), (16, 32, 16, 3, 1, 1), (16, 32, 32, 3, 2, 1), (16, 32, 32, 1, 2, 0)),
+    *((32, 16, 32, 3, 1, 1), (32, 16, 64, 3, 2, 1), (32, 16, 64, 1, 2, 0), (64, 8, 64, 3, 1, 1)),
+    *((3, 32, 64, 3, 1, 1), (64, 32, 64, 3, 1, 1), (64, 32, 128, 3, 2, 1), (128, 16, 128, 3, 1, 1)),
+    *(
+        (128, 16, 256, 1, 2, 0),
+        (256, 8, 256, 3, 1, 1),
+        (256, 8, 512, 3, 2, 1),
+        (512, 4, 512, 3, 1, 1),
+    ),
+    *((80, 9, 70, 3, 2, 1), (64, 10, 64, 5, 3, 2), (100, 28, 64, 3, 1, 1)),
+]
+ERRORS = {"full": 1e-6, "tf32": 2e-3, "bf16": 5e-3}
+
+
+@pytest.mark.parametrize("precision", ERRORS)
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_every_layer_is_as_exact_as_is_said(layer, precision: str) -> None:
+    """Whole stretches of pixels, at the sizes that compilers see: constants change their code."""
+    C, size, O, window, stride, padding = layer  # noqa: E741
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    torch.manual_seed(0)
+    x = torch.randn(3, 16, C, size, size, device="cuda").to(kind)
+    weight = torch.randn(3, O, C, window, window, device="cuda").to(kind)
+    points = [t.double().requires_grad_() for t in (x, weight)]
+    how = [stride] * 2, [padding] * 2, [1, 1]
+    rows = [functional.conv2d(*row, None, *how) for row in zip(*points, strict=True)]
+    wanted = torch.stack(rows)
+    back = torch.randn_like(wanted).to(kind)
+    wanted = [wanted, *torch.autograd.grad(wanted, points, back.double())]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        given = [t.clone().requires_grad_() for t in (x, weight)]
+        out = convolve(*given, None, *how)
+        found = [out, *torch.autograd.grad(out, given, back)]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for got, want in zip(found, wanted, strict=True):
+        assert (got.double() - want).norm() < ERRORS[precision] * want.norm()
 
 
 def problem(device: str, dtype: torch.dtype = torch.float32, model=None) -> ModuleProblem:

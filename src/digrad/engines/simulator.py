@@ -1,6 +1,8 @@
 """Every node on one device: mixing is a matrix product."""
 
 import warnings
+from functools import cache
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -22,11 +24,11 @@ class Product:
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R(X + Σ αD)."""
-        return self._pull(changed(rows, changes))
+        return self._pull(rows, *changes)
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """C(X + Σ αD)."""
-        return self._push(changed(rows, changes))
+        return self._push(rows, *changes)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
@@ -83,7 +85,15 @@ class Weights:
         matrix = _sparse(W, dtype) if sparse else torch.from_numpy(W.toarray())
         return cls(matrix.to(device=device, dtype=dtype), is_sparse=sparse)
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor, *changes: Change) -> Tensor:
+        """W(X + Σ αD)."""
+        kernels = None if self.is_sparse else _kernels_for(rows)
+        if kernels is None or not kernels.fits(self._matrix, rows, changes):
+            return self._product(changed(rows, changes))
+        mixed: Tensor = kernels.mix(self._matrix, rows, changes)
+        return mixed
+
+    def _product(self, rows: Tensor) -> Tensor:
         if rows.dim() == 3 and not self.is_sparse:
             # What @ comes to as well, but by ten small operations.
             trials = rows.shape[0]
@@ -96,6 +106,20 @@ class Weights:
         wide = rows.movedim(-2, 0)
         mixed: Tensor = self._matrix @ wide.reshape(len(wide), -1)
         return mixed.reshape(len(mixed), *wide.shape[1:]).movedim(0, -2)
+
+
+def _kernels_for(rows: Tensor) -> ModuleType | None:
+    """Return our kernels if they may be used: compilers bring their own."""
+    return _triton() if rows.is_cuda and not torch.compiler.is_compiling() else None
+
+
+@cache
+def _triton() -> ModuleType | None:
+    try:
+        from digrad.engines import kernels
+    except ImportError:  # a build of PyTorch that comes without Triton
+        return None
+    return kernels
 
 
 def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:

@@ -23,7 +23,7 @@ from torch.func import functional_call, vmap
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
-from digrad.problems.layers import Conv2d, Dropout, MaxPool2d
+from digrad.problems.layers import Conv2d, Dropout, GroupNorm, MaxPool2d
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,16 +164,18 @@ class FlatModule:
         return torch.cat([mean[name] for name in self.changing], dim=-1).to(rows)
 
     def kept(self, inputs: Tensor) -> int:
-        """Count the numbers that a forward pass of one row keeps for its way back, roughly."""
-        count = 0
+        """Count the numbers that a forward pass of one row keeps for its way back, roughly.
+
+        And the most that a convolution's way back takes besides, for a while: its patches.
+        """
+        count = most = 0
 
         def add(layer: nn.Module, args: Any, output: Any) -> None:
-            nonlocal count
+            nonlocal count, most
             if isinstance(output, Tensor):
-                patches = (
-                    args[0][0].numel() * prod(layer.kernel_size) if isinstance(layer, Conv2d) else 0
-                )
-                count += output.numel() + len(output) * patches
+                count += output.numel()
+            if isinstance(layer, Conv2d):
+                most = max(most, args[0].numel() * prod(layer.kernel_size))
 
         hooks = [layer.register_forward_hook(add) for layer in self.training.modules()]
         try:
@@ -182,7 +184,7 @@ class FlatModule:
         finally:
             for hook in hooks:
                 hook.remove()
-        return max(count, self.dim)
+        return max(count + most, self.dim)
 
     def load(self, row: Tensor) -> nn.Module:
         """Return a copy of the module with a row's parameters, and buffers if they follow."""
@@ -201,6 +203,8 @@ def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
             layer.__class__ = Conv2d  # the same parameters and settings, computed otherwise
         elif fast and isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
             layer.__class__ = MaxPool2d
+        elif fast and isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
+            layer.__class__ = GroupNorm
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:

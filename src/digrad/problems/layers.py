@@ -34,12 +34,9 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what nn.Conv2d does, but for rounding."""
-        high, wide = _pair(self.padding)
-        if high or wide:
-            x = functional.pad(x, (wide, wide, high, high))
         x, weight, shift = _cast(x, self.weight, self.bias)
         bias = None if shift is None else shift.unsqueeze(0)
-        window = _pair(self.stride), _pair(self.dilation)
+        window = _pair(self.stride), _pair(self.padding), _pair(self.dilation)
         out: Tensor = convolve(x.unsqueeze(0), weight.unsqueeze(0), bias, *window)
         return out.squeeze(0).contiguous() if self.packed else out.squeeze(0)
 
@@ -59,13 +56,31 @@ class MaxPool2d(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what nn.MaxPool2d does; ties give their gradient to the first pixel too."""
-        if x.dim() < 4 or not (self.training or kernels_for(x)):
+        if x.dim() < 4 or not (self.training or kernels_for(x, "layer_kernels")):
             return super().forward(x)  # type: ignore[no-any-return]
         size = _pair(self.kernel_size)
         if torch.compiler.is_compiling():
             return _most(x, size)
         most: Tensor = _Most.apply(x.unsqueeze(0), size)[0]  # type: ignore[no-untyped-call]
         return most.squeeze(0).contiguous() if self.packed else most.squeeze(0)
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group norm that stays one pass over its numbers when every node has a scale of its own."""
+
+    @staticmethod
+    def fits(layer: nn.GroupNorm) -> bool:
+        """Whether a layer can be computed so."""
+        return type(layer) is nn.GroupNorm and layer.affine
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what nn.GroupNorm does, but for rounding; in the type of x."""
+        kernels = None if torch.compiler.is_compiling() else kernels_for(x, "layer_kernels")
+        if kernels is None or not kernels.fits(x, self.num_groups):
+            return super().forward(x)
+        given = (t.unsqueeze(0) for t in (x, self.weight, self.bias))
+        normed: Tensor = _Normed.apply(*given, self.num_groups, self.eps)[0]  # type: ignore[no-untyped-call]
+        return normed.squeeze(0)
 
 
 class Dropout(nn.Module):
@@ -109,7 +124,7 @@ class _Most(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, size: Pair) -> tuple[Tensor, Tensor]:
-        if (kernels := kernels_for(x)) is not None:
+        if (kernels := kernels_for(x, "layer_kernels")) is not None:
             most, winner = kernels.pool(x, *size)
             return most, winner
         most, winner = functional.max_pool2d_with_indices(merged(x), size)
@@ -126,7 +141,7 @@ class _Most(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
         (winner,) = ctx.saved_tensors
-        if (kernels := kernels_for(grad)) is not None:
+        if (kernels := kernels_for(grad, "layer_kernels")) is not None:
             return kernels.unpool(grad, winner, *ctx.size, ctx.shape), None
         groups, samples, channels, *pixels = ctx.shape
         shape = grad.new_empty((samples, *pixels, groups * channels)).permute(0, 3, 1, 2)
@@ -139,6 +154,39 @@ class _Most(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, x: Tensor, size: Pair) -> Any:
         x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
         found = _Most.apply(x.flatten(0, 1), size)  # type: ignore[no-untyped-call]
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
+
+
+class _Normed(torch.autograd.Function):
+    """Group norm of (groups, samples, C, ...) by scales and shifts (groups, C)."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, parts: int, eps: float) -> Any:
+        kernels = kernels_for(x, "layer_kernels")
+        assert kernels is not None
+        return kernels.norm(x, weight, bias, parts, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, _, ctx.parts, _ = inputs
+        ctx.save_for_backward(x, weight, output[1])
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+        x, weight, kept = ctx.saved_tensors
+        kernels = kernels_for(x, "layer_kernels")
+        assert kernels is not None
+        return *kernels.norm_backward(grad, x, weight, kept, ctx.parts), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        given = [
+            (t.expand(info.batch_size, *t.shape) if axis is None else t.movedim(axis, 0))
+            for t, axis in zip(args[:3], in_dims, strict=False)
+        ]
+        found = _Normed.apply(*(t.flatten(0, 1) for t in given), *args[3:])  # type: ignore[no-untyped-call]
         return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
 
 
@@ -157,14 +205,11 @@ def _most(x: Tensor, size: Pair) -> Tensor:
 
 
 def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Bring all to one type, as autocast does for the library's own layers.
-
-    On a GPU to single precision, which our kernels are made for.
-    """
+    """Bring all to one type, as autocast does for the library's own layers."""
     kind = x.device.type
     if not torch.is_autocast_enabled(kind):
         return x, weight, bias
-    dtype = torch.float32 if x.is_cuda else torch.get_autocast_dtype(kind)
+    dtype = torch.get_autocast_dtype(kind)
     return x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 

@@ -130,7 +130,7 @@ class ModuleProblem:
         self._evaluation.check(self._training, "training")
         if self._testing:
             self._evaluation.check(self._testing, "test")
-        self._group = max(1, MOST_NUMBERS // each)
+        self._group = max(1, _most_numbers(inputs.device) // each)
         self._judging: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -315,6 +315,13 @@ class ModuleProblem:
     @cached_property
     def _ways(self) -> dict[int, str]:
         return {}  # by how many rows there are
+
+
+def _most_numbers(device: torch.device) -> int:
+    """Return how many numbers one call may keep: on a GPU an eighth of its memory, if larger."""
+    if device.type != "cuda":
+        return MOST_NUMBERS
+    return max(MOST_NUMBERS, torch.cuda.get_device_properties(device).total_memory // 32)
 
 
 def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:

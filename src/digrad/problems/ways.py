@@ -19,9 +19,11 @@ from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError
 from digrad.data.places import cache_folder
 
-STREAMS = 4  # against one: 60 in place of 81 ms for the gradients of 16 ResNet-18; others not tried
+STREAMS = 4  # a step of 16 ResNet-18 took 141, 106 and 103 ms with 1, 4 and 8 of them
 REPLAYS = 5
 MARGIN = 0.95  # of the other's time that the second way has to stay below: measuring is noisy
+
+KERNELS = 3  # counts changes of our own, after which ways are measured again
 
 Pair = tuple[Tensor, Tensor]
 
@@ -78,7 +80,8 @@ def faster(kind: str, ways: Mapping[str, Callable[[], Any]]) -> str:
 
 def _machine() -> str:
     tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, precision {tf32}"
+    versions = f"torch {torch.__version__}, kernels {KERNELS}"
+    return f"{torch.cuda.get_device_name()}, {versions}, precision {tf32}"
 
 
 def _seconds(way: Callable[[], Any]) -> float:

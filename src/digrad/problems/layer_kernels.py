@@ -1,0 +1,179 @@
+"""Max-pooling and group norm of many small networks at once, on a GPU."""
+
+import torch
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor
+
+STRETCH = 512  # pixels that one program of max-pooling looks after
+MOST_NORMED = 1 << 14  # numbers with one mean: they have to fit one program's registers
+
+
+def pool(x: Tensor, high: int, wide: int) -> tuple[Tensor, Tensor]:
+    """Return the largest number of every window of (..., H, W), and which of them it is."""
+    x, height, width = x.contiguous(), x.shape[-2] // high, x.shape[-1] // wide
+    most = x.new_empty((*x.shape[:-2], height, width))
+    winner = torch.empty_like(most, dtype=torch.uint8)
+    _pool[(triton.cdiv(most.numel(), STRETCH),)](
+        x, most, winner, most.numel(), *x.shape[-2:], height, width,
+        KH=high, KW=wide, PIXELS=STRETCH,
+    )  # fmt: skip
+    return most, winner
+
+
+def unpool(grad: Tensor, winner: Tensor, high: int, wide: int, shape: torch.Size) -> Tensor:
+    """Return the gradient with respect to x, of that shape."""
+    out = grad.new_empty(shape)
+    _unpool[(triton.cdiv(out.numel(), STRETCH),)](
+        grad.contiguous(), winner, out, out.numel(), *shape[-2:], *grad.shape[-2:],
+        KH=high, KW=wide, PIXELS=STRETCH,
+    )  # fmt: skip
+    return out
+
+
+def fits(x: Tensor, groups: int) -> bool:
+    """Whether there is a norm of x, (samples, C, ...), for channels in so many groups."""
+    sizes = _sizes(x.unsqueeze(0), groups)
+    return x.dim() > 1 and sizes["CHANNELS"] * sizes["PIXELS"] <= MOST_NORMED
+
+
+def norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+    """Normalize (G, S, C, ...) over channels in groups, scale and shift by (G, C) each.
+
+    Return that, and the means and the reciprocal deviations, (G, S * groups, 2).
+    """
+    inner = _inner(x)
+    x = _laid(x, inner)
+    out = torch.empty_like(x)
+    kept = x.new_empty((len(x), x.shape[1] * groups, 2), dtype=torch.float32)
+    sizes = _sizes(x, groups)
+    _norm[(kept.numel() // 2,)](
+        x, weight.contiguous(), bias.contiguous(), out, kept, eps,
+        **sizes, **_strides(x, inner), num_warps=_warps(sizes),
+    )  # fmt: skip
+    return out, kept
+
+
+def norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, kept: Tensor, groups: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients with respect to x, weight and bias."""
+    inner = _inner(x)
+    x = _laid(x, inner)
+    out = torch.empty_like(x)
+    parts = x.new_empty((2, *x.shape[:3]), dtype=torch.float32)
+    sizes = _sizes(x, groups)
+    _norm_backward[(kept.numel() // 2,)](
+        _laid(grad, inner), x, weight.contiguous(), kept.contiguous(), out, parts,
+        kept.numel() // 2, **sizes, **_strides(x, inner), num_warps=_warps(sizes),
+    )  # fmt: skip
+    dw, db = parts.sum(2).to(weight.dtype)
+    return out, dw, db
+
+
+def _inner(x: Tensor) -> bool:
+    """Whether the channels of (G, S, C, ...) lie innermost."""
+    return not x.is_contiguous() and x.movedim(2, -1).is_contiguous()
+
+
+def _laid(x: Tensor, inner: bool) -> Tensor:
+    return x.movedim(2, -1).contiguous().movedim(-1, 2) if inner else x.contiguous()
+
+
+def _sizes(x: Tensor, groups: int) -> dict[str, int]:
+    channels, pixels = x.shape[2] // groups, x[0, 0, 0].numel()
+    sizes = {"S": x.shape[1], "GROUPS": groups, "EACH": channels, "HW": pixels}
+    blocks = triton.next_power_of_2(channels), triton.next_power_of_2(pixels)
+    return sizes | dict(zip(("CHANNELS", "PIXELS"), blocks, strict=True))
+
+
+def _strides(x: Tensor, inner: bool) -> dict[str, int]:
+    channels, pixels = x.shape[2], x[0, 0, 0].numel()
+    to = (1, channels) if inner else (pixels, 1)
+    return dict(zip(("TO_CHANNEL", "TO_PIXEL"), to, strict=True))
+
+
+def _warps(sizes: dict[str, int]) -> int:
+    return int(min(16, max(1, sizes["CHANNELS"] * sizes["PIXELS"] // 512)))
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _pool(  # type: ignore[no-untyped-def]
+    x, most, winner, ALL, H, W, HO, WO,
+    KH: tl.constexpr, KW: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    first, pixels = tl.program_id(0).to(tl.int64) * PIXELS, HO * WO
+    q = (first % pixels).to(tl.int32) + tl.arange(0, PIXELS)  # from the first plane on
+    real, p = tl.arange(0, PIXELS) < ALL - first, q % pixels
+    corner = x + first // pixels * H * W + (q // pixels * H * W + p // WO * KH * W + p % WO * KW)
+    best = tl.load(corner, mask=real, other=0.0)
+    which = tl.zeros((PIXELS,), dtype=tl.int32)
+    for k in tl.static_range(1, KH * KW):
+        pixel = tl.load(corner + k // KW * W + k % KW, mask=real, other=0.0)
+        which = tl.where(pixel > best, k, which)
+        # A number that is none must not vanish: a run that diverges has to show it.
+        best = tl.where((pixel > best) | (pixel != pixel), pixel, best)
+    tl.store(most + first + tl.arange(0, PIXELS), best, mask=real)
+    tl.store(winner + first + tl.arange(0, PIXELS), which.to(tl.uint8), mask=real)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _unpool(  # type: ignore[no-untyped-def]
+    grad, winner, out, ALL, H, W, HO, WO,
+    KH: tl.constexpr, KW: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    first, pixels = tl.program_id(0).to(tl.int64) * PIXELS, H * W
+    q = (first % pixels).to(tl.int32) + tl.arange(0, PIXELS)
+    real, row, column = tl.arange(0, PIXELS) < ALL - first, q % pixels // W, q % W
+    window = q // pixels * HO * WO + row // KH * WO + column // KW
+    inside = real & (row // KH < HO) & (column // KW < WO)
+    plane = first // pixels * HO * WO
+    which = tl.load(winner + plane + window, mask=inside, other=255)
+    value = tl.load(grad + plane + window, mask=inside, other=0.0)
+    own = which.to(tl.int32) == row % KH * KW + column % KW
+    tl.store(out + first + tl.arange(0, PIXELS), tl.where(own, value, 0.0), mask=real)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _norm(  # type: ignore[no-untyped-def]
+    x, weight, bias, out, kept, eps, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    one = tl.program_id(0).to(tl.int64)  # some channels of one image
+    c, p = tl.arange(0, CHANNELS), tl.arange(0, PIXELS)
+    own = (one // GROUPS // S * GROUPS + one % GROUPS) * EACH + c
+    real = (c[:, None] < EACH) & (p[None, :] < HW)
+    first = one // GROUPS * GROUPS * EACH * HW + one % GROUPS * EACH * TO_CHANNEL
+    place = first + c[:, None] * TO_CHANNEL + p[None, :] * TO_PIXEL
+    value = tl.load(x + place, mask=real, other=0.0).to(tl.float32)
+    mean = tl.sum(tl.sum(value, 1), 0) / (EACH * HW)
+    value = tl.where(real, value - mean, 0.0)
+    scale = 1 / tl.sqrt(tl.sum(tl.sum(value * value, 1), 0) / (EACH * HW) + eps)
+    w = tl.load(weight + own, mask=c < EACH, other=0.0).to(tl.float32)
+    b = tl.load(bias + own, mask=c < EACH, other=0.0).to(tl.float32)
+    tl.store(out + place, value * (scale * w)[:, None] + b[:, None], mask=real)
+    tl.store(kept + 2 * one, mean)
+    tl.store(kept + 2 * one + 1, scale)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _norm_backward(  # type: ignore[no-untyped-def]
+    grad, x, weight, kept, out, parts, ALL, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    one = tl.program_id(0).to(tl.int64)
+    c, p = tl.arange(0, CHANNELS), tl.arange(0, PIXELS)
+    own = (one // GROUPS // S * GROUPS + one % GROUPS) * EACH + c
+    real = (c[:, None] < EACH) & (p[None, :] < HW)
+    first = one // GROUPS * GROUPS * EACH * HW + one % GROUPS * EACH * TO_CHANNEL
+    place = first + c[:, None] * TO_CHANNEL + p[None, :] * TO_PIXEL
+    mean, scale = tl.load(kept + 2 * one), tl.load(kept + 2 * one + 1)
+    value = (tl.load(x + place, mask=real, other=0.0).to(tl.float32) - mean) * scale
+    back = tl.load(grad + place, mask=real, other=0.0).to(tl.float32)
+    of_weight, of_bias = tl.sum(back * value, 1), tl.sum(back, 1)
+    w = tl.load(weight + own, mask=c < EACH, other=0.0).to(tl.float32)
+    along, across = tl.sum(of_weight * w, 0) / (EACH * HW), tl.sum(of_bias * w, 0) / (EACH * HW)
+    tl.store(out + place, scale * (back * w[:, None] - across - value * along), mask=real)
+    channel = one * EACH + c
+    tl.store(parts + channel, of_weight, mask=c < EACH)
+    tl.store(parts + ALL * EACH + channel, of_bias, mask=c < EACH)

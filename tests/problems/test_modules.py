@@ -256,6 +256,21 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(got, wanted, **EXACT)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_heavy_convolutions_go_node_by_node(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the library's own kernels, to the same gradients; a light module stays together."""
+    light, _, _ = case(p)
+    x, sample = points(light, 2, 4), draws(light)
+    wanted = light.gradient(x, sample, slice(0, 4))
+    monkeypatch.setattr(modules, "HEAVY", 1.0)
+    heavy, _, _ = case(p)
+    monkeypatch.setattr(Passes, "_total", None)  # which takes nodes together
+    for gradient in (heavy.gradient, heavy.compiled_gradient):
+        torch.testing.assert_close(gradient(x, sample, slice(0, 4)), wanted, **EXACT)
+    without = ModuleProblem(MLP((2, 4, 4)).double(), [images(6, 0)], batch=4, dtype=torch.float64)
+    assert not without._heavy
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.parametrize(
     "backend",

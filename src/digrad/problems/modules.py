@@ -20,12 +20,14 @@ from digrad.problems.base import Effort, Rows
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
+from digrad.problems.layers import Conv2d
 from digrad.problems.losses import Loss, for_rows
 from digrad.problems.passes import Batched, Passes
 from digrad.problems.ways import Pair, faster
 
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
+HEAVY = 2e9  # operations of a node's gradient, from which convolutions node by node are faster
 MOST_NUMBERS = 1 << 30  # that one call for many nodes may keep for its way back: 4 GiB
 
 CALLS = 45  # of kernels in a forward pass with its loss, about
@@ -197,7 +199,7 @@ class ModuleProblem:
         return torch.add(g, x, alpha=self._decay) if self._decay else g, kept
 
     def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
-        if self._rows.apart:
+        if self._rows.apart or (not x.is_cuda and self._heavy):
             return self._at_once(self._passes.one_by_one, x, sample, buffers)
         if self._chosen(x, sample, buffers) == "apart":
             return self._at_once(self._passes.on_streams, x, sample, buffers)
@@ -311,6 +313,12 @@ class ModuleProblem:
                 },
             )
         return self._ways[rows]
+
+    @cached_property
+    def _heavy(self) -> bool:
+        """Whether a CPU is kept busy by one node alone, better than by groups of convolutions."""
+        convolves = any(isinstance(layer, Conv2d) for layer in self._rows.training.modules())
+        return convolves and 3 * self._evaluation.operations(self._training) * self.batch > HEAVY
 
     @cached_property
     def _ways(self) -> dict[int, str]:

@@ -6,6 +6,7 @@ summed in single precision: what is left out is below the last bit. Channels lie
 Tiles were measured on one H200: docs/design/0004-deep-learning.md.
 """
 
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,8 @@ from digrad.problems.shapes import MOST, Shape
 LEAST = 64  # channels or outputs, below which other kernels are faster
 UNIT = 16  # channels that a product takes at least: there are a multiple of so many
 PROGRAMS = 1024  # that keep a large GPU busy
+MOST_WEIGHTS = 1 << 27  # of a group: tiles of 64 x 64 of them are counted in 16 bits
+STAGES = 3  # of loading ahead, where shared memory holds so many
 
 PARTS = {"half": 1, "tf32": 2, "tf32x3": 3}
 
@@ -28,8 +31,9 @@ def suit(shape: Shape) -> bool:
     (height, width), (high, wide) = shape.places, shape.size
     most = max(_padded(shape.channels) * high * wide, _padded(shape.outs) * height * width)
     many = max(shape.channels, shape.outs) >= LEAST
-    fits = shape.samples * most < MOST and shape.high * shape.wide <= 64
-    return many and fits and shape.dilation == (1, 1) and shape.precision in PARTS
+    fits = shape.samples * most < MOST and shape.outs * shape.numbers < MOST_WEIGHTS
+    simple = shape.dilation == (1, 1) and shape.high * shape.wide <= 64
+    return shape.modern and many and fits and simple
 
 
 def empty(like: Tensor, channels: int, size: tuple[int, int]) -> Tensor:
@@ -62,6 +66,8 @@ def backward(
 def _weights(g: Tensor, a: Tensor, shape: Shape) -> Tensor:
     """Sum products of parts over stretches of pixels, and these."""
     tiles, outs, channels = weights_tiles(shape), g.shape[-1], a.shape[-1]
+    each = (tiles["WIDE"] + tiles["DEPTH"]) * tiles["PIXELS"] * len(g)
+    tiles["num_stages"] = _stages(each, g.device)
     window, (height, width), (high, wide) = shape.high * shape.wide, shape.places, shape.size
     areas = triton.cdiv(shape.outs, tiles["WIDE"]) * triton.cdiv(shape.channels, tiles["DEPTH"])
     areas *= window
@@ -91,6 +97,8 @@ def _gather(
     """Convolve parts with parts, or take gradients back."""
     (outs, across), (height, width) = weight.shape[-2:], out.shape[3:]
     tiles = gather_tiles(len(x), x.shape[-1], out.shape[2])
+    each = (tiles["PIXELS"] + tiles["WIDE"]) * tiles["DEPTH"] * len(x)
+    tiles["num_stages"] = _stages(each, x.device)
     size, padded, inner = shape.size, outs, {"TO_OUT": across, "TO_IN": 1}
     if back:
         size, padded, inner = shape.places, across, {"TO_OUT": 1, "TO_IN": across}
@@ -167,7 +175,7 @@ def gather_tiles(count: int, channels: int, outs: int) -> dict[str, Any]:
     wide = _tile(outs, 256 if count == 2 else 128)
     depth = _depth(channels, 64 if count == 1 else 32)
     tiles = {"PIXELS": 64 if count == 3 else 128, "WIDE": wide, "DEPTH": depth}
-    return tiles | {"num_warps": 8 if count == 2 and wide > 64 else 4, "num_stages": 3}
+    return tiles | {"num_warps": 8 if count == 2 and wide > 64 else 4}
 
 
 def weights_tiles(shape: Shape) -> dict[str, Any]:
@@ -175,7 +183,21 @@ def weights_tiles(shape: Shape) -> dict[str, Any]:
     most = {"half": (128, 128, 64), "tf32": (128, 64, 32)}.get(shape.precision, (64, 64, 32))
     wide, depth = _tile(shape.outs, most[0]), _tile(shape.channels, most[1])
     tiles = {"WIDE": wide, "DEPTH": depth, "PIXELS": most[2]}
-    return tiles | {"num_warps": 8 if wide * depth > 8192 else 4, "num_stages": 3}
+    return tiles | {"num_warps": 8 if wide * depth > 8192 else 4}
+
+
+def _stages(numbers: int, device: torch.device) -> int:
+    """Return how many tiles of so many numbers are loaded ahead: the room of GPUs differs."""
+    return max(1, min(STAGES, (_shared_memory(device) - 1024) // (2 * numbers)))
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Return the bytes that programs on one multiprocessor share."""
+    if device.type != "cuda":  # which is Triton's interpreter
+        return 1 << 20
+    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
+    return int(properties["max_shared_mem"])
 
 
 def _tile(count: int, most: int) -> int:

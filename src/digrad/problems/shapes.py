@@ -26,6 +26,7 @@ class Shape:
     padding: tuple[int, int]
     dilation: tuple[int, int]
     precision: str
+    modern: bool  # whether the GPU's tensor cores know TF32 and bfloat16
     flipped: bool = False
 
     @classmethod
@@ -35,7 +36,8 @@ class Shape:
         pairs = (size, weight.shape[3:], stride, padding, dilation)
         image, window, step, room, gap = ((int(up), int(across)) for up, across in pairs)
         sizes = groups, samples, channels, weight.shape[1]
-        return cls(*sizes, image, window, step, room, gap, _precision(x))
+        modern = _exact(x.device) != "ieee"
+        return cls(*sizes, image, window, step, room, gap, _precision(x), modern)
 
     @property
     def high(self) -> int:

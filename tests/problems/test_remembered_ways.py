@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from digrad.problems import ways
+from digrad.problems.flat_module import FlatModule
 
 
 @pytest.fixture
@@ -18,9 +21,9 @@ def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return took
 
 
-def asked(kind: str = "a module") -> str:
+def asked(kind: str = "a module", alike: bool = True) -> str:
     kinds: dict[str, Any] = {"together": lambda: "together", "apart": lambda: "apart"}
-    return ways.faster(kind, kinds)
+    return ways.faster(kind, kinds, lambda found, wanted: alike)
 
 
 @pytest.mark.parametrize(("took", "wanted"), [(0.5, "apart"), (0.97, "together"), (2, "together")])
@@ -48,3 +51,32 @@ def test_a_cache_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert asked() == "together"
+
+
+def test_a_way_that_computes_something_else_is_left_out(times: Any) -> None:
+    """However fast it is; and once known, it is not asked about again."""
+    times["apart"] = 5.0
+    with pytest.warns(UserWarning, match="computed together do not give what the library's"):
+        assert asked(alike=False) == "apart"
+    assert asked() == "apart"
+
+
+def test_a_way_without_memory_is_not_called_wrong(times: Any, monkeypatch: Any) -> None:
+    def none() -> str:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(ways, "_seconds", lambda way: 1.0)
+    kinds = {"together": lambda: "together", "apart": none}
+    assert ways.faster("a module", kinds, lambda found, wanted: False) == "together"
+
+
+def test_distance_is_that_of_the_parameter_that_differs_most() -> None:
+    rows = FlatModule.of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)), torch.zeros(1, 3))
+    wanted = torch.arange(1.0, 2 * rows.dim + 1).view(2, rows.dim)
+    found = wanted.clone()
+    assert rows.distance(found, wanted) == 0
+    found[1, -1] *= 1.5  # the last bias, of which there is one in each row
+    share = 0.5 * wanted[1, -1] / wanted[:, -1].norm()
+    assert rows.distance(found, wanted) == pytest.approx(float(share))
+    found[0, 0] = torch.nan
+    assert rows.distance(found, wanted) == float("inf")

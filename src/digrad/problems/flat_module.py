@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from math import prod
 from typing import Any
@@ -122,6 +122,18 @@ class FlatModule:
             parts = torch.split(words, list(self.words.values()))
             named |= {f"{name}.words": part for name, part in zip(self.words, parts, strict=True)}
         return named
+
+    def distance(self, rows: Tensor, wanted: Tensor) -> float:
+        """Return by how much rows differ, as a share of the parameter in which they do so most.
+
+        A parameter that is next to nothing, less than a thousandth of all, counts as so much.
+        """
+        norm = partial(torch.linalg.vector_norm, dtype=torch.float64)
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = (torch.split(t.flatten(0, -2), sizes, dim=-1) for t in (rows, wanted))
+        least = 1e-3 * norm(wanted) + torch.finfo(torch.float64).tiny
+        shares = [norm(a - b) / norm(b).clamp(min=least) for a, b in zip(*parts, strict=True)]
+        return float(torch.stack(shares).nan_to_num(float("inf")).max())
 
     def summary(self) -> str:
         """Describe the module in a line that differs for different ones."""

@@ -6,6 +6,7 @@ Python in between: steps are recorded, and nodes are spread over a few streams.
 """
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,7 @@ MARGIN = 0.95  # of the other's time that the second way has to stay below: meas
 KERNELS = 3  # counts changes of our own, after which ways are measured again
 
 Pair = tuple[Tensor, Tensor]
+Way = Callable[[], Any]
 
 
 def on_streams(gradient: Callable[..., Pair], rows: Tensor, *columns: Tensor) -> Pair:
@@ -61,21 +63,48 @@ def _lanes(device: torch.device) -> list[Any]:
     return [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
 
 
-def faster(kind: str, ways: Mapping[str, Callable[[], Any]]) -> str:
+def faster(kind: str, ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> str:
     """Return the name of the fastest way to do something, the first if in doubt.
 
-    What was measured before on such a GPU is remembered, in the user's cache, so that a run that
-    is resumed goes on the same way.
+    The last is the library's own, and the others have to come to what it does: compilers of
+    kernels have been seen to err, for some sizes of layers and not for others. What was measured
+    before on such a GPU is remembered, in the user's cache, so that a run that is resumed goes on
+    the same way.
     """
     known, key = _remembered(), f"{_machine()}, {kind}"
     if known.get(key) in ways:
         return str(known[key])
-    first, *others = ways
-    took = {name: _seconds(way) for name, way in ways.items()}
-    best = min(others, key=lambda name: took[name])
+    right = _right(ways, alike)
+    first, *others = right
+    took = {name: _seconds(way) for name, way in right.items()} if others else {first: 0.0}
+    best = min(others, key=lambda name: took[name], default=first)
     chosen = best if took[best] < MARGIN * took[first] else first
     _remember(key, chosen)
     return chosen
+
+
+def _right(ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> dict[str, Way]:
+    """Return the ways that come to what the last one does; those without memory for it, too."""
+    *others, last = ways
+    wanted, kept = _tried(ways[last]), {}
+    for name in others:
+        found = _tried(ways[name])
+        if found is None or wanted is None or alike(found, wanted):
+            kept[name] = ways[name]
+            continue
+        warnings.warn(
+            f"on this GPU nodes computed {name} do not give what the library's layers do, so they "
+            f"are computed {last}: report it with the versions of PyTorch and Triton",
+            stacklevel=2,
+        )
+    return kept | {last: ways[last]}
+
+
+def _tried(way: Way) -> Any:
+    try:
+        return way()
+    except RuntimeError:  # no memory for it
+        return None
 
 
 def _machine() -> str:
@@ -84,7 +113,7 @@ def _machine() -> str:
     return f"{torch.cuda.get_device_name()}, {versions}, precision {tf32}"
 
 
-def _seconds(way: Callable[[], Any]) -> float:
+def _seconds(way: Way) -> float:
     """Return the time of one replay of a recording; endless if it cannot be recorded."""
     aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())

@@ -159,9 +159,9 @@ def test_workers_end_with_torchrun(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     options = ["--nproc-per-node", "2", "-m", "digrad", "train"]
     command = [*launcher, *options, str(write(tmp_path)), "--out", str(out)]
-    with (tmp_path / "log").open("w") as log:
+    with (tmp_path / "log").open("w") as file:
         torchrun = subprocess.Popen(
-            command, env={**os.environ, **SETTINGS}, stdout=log, stderr=subprocess.STDOUT
+            command, env={**os.environ, **SETTINGS}, stdout=file, stderr=subprocess.STDOUT
         )
     wait_for_rows(out, 5, torchrun)
     ranks = workers(torchrun.pid)
@@ -172,7 +172,10 @@ def test_workers_end_with_torchrun(tmp_path: Path) -> None:
     while any(map(running, ranks)):
         assert time.monotonic() < end, "they live on"
         time.sleep(0.02)
-    assert f"torchrun (process {torchrun.pid}) was killed" in (tmp_path / "log").read_text()
+    # A rank that is just asking the store, which lived in torchrun, hears of it there first.
+    said = f"torchrun (process {torchrun.pid}) was killed", "rank 0 or in the launcher"
+    log = (tmp_path / "log").read_text()
+    assert any(words in log for words in said)
 
 
 def running(pid: int) -> bool:

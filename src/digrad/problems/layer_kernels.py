@@ -61,13 +61,13 @@ def norm_backward(
     inner = _inner(x)
     x = _laid(x, inner)
     out = torch.empty_like(x)
-    parts = x.new_empty((2, *x.shape[:3]), dtype=torch.float32)
+    sums = x.new_empty((2, *x.shape[:3]), dtype=torch.float32)
     sizes = _sizes(x, groups)
     _norm_backward[(kept.numel() // 2,)](
-        _laid(grad, inner), x, weight.contiguous(), kept.contiguous(), out, parts,
+        _laid(grad, inner), x, weight.contiguous(), kept.contiguous(), out, sums,
         kept.numel() // 2, **sizes, **_strides(x, inner), num_warps=_warps(sizes),
     )  # fmt: skip
-    dw, db = parts.sum(2).to(weight.dtype)
+    dw, db = sums.sum(2).to(weight.dtype)
     return out, dw, db
 
 
@@ -158,7 +158,7 @@ def _norm(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _norm_backward(  # type: ignore[no-untyped-def]
-    grad, x, weight, kept, out, parts, ALL, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
+    grad, x, weight, kept, out, sums, ALL, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     one = tl.program_id(0).to(tl.int64)
@@ -175,5 +175,5 @@ def _norm_backward(  # type: ignore[no-untyped-def]
     along, across = tl.sum(of_weight * w, 0) / (EACH * HW), tl.sum(of_bias * w, 0) / (EACH * HW)
     tl.store(out + place, scale * (back * w[:, None] - across - value * along), mask=real)
     channel = one * EACH + c
-    tl.store(parts + channel, of_weight, mask=c < EACH)
-    tl.store(parts + ALL * EACH + channel, of_bias, mask=c < EACH)
+    tl.store(sums + channel, of_weight, mask=c < EACH)
+    tl.store(sums + ALL * EACH + channel, of_bias, mask=c < EACH)

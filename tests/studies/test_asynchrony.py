@@ -4,7 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from digrad.base.errors import DigradError
+from digrad.cli.reproduce import Request
+from digrad.cli.studies import asynchrony
 from digrad.runs.execute import run
 from digrad.runs.planning import plan
 from digrad.runs.results import Results
@@ -47,3 +51,10 @@ def test_runs_are_put_together_with_each_method_at_its_best_step(tmp_path: Path)
         if len(there):
             sooner = whole[1].curves("time")[key].values[0, there[0]]
             assert when[key.algorithm] <= sooner
+
+
+def test_missing_images_are_said_before_anything_is_run(tmp_path: Path) -> None:
+    order = Request("asynchrony", True, tmp_path / "out", "cpu", False, str(tmp_path))
+    with pytest.raises(DigradError, match="mnist: not all of its files are in"):
+        asynchrony(order)
+    assert not (tmp_path / "out").exists()

@@ -86,8 +86,11 @@ def asynchrony(order: "Request") -> None:
     """Ask in time whether it pays to wait for nobody."""
     from os import environ
 
+    from digrad.data.sets import find_files
+
     problems = ["logistic"]
     if order.data_dir or environ.get("DIGRAD_DATA"):
+        find_files("mnist", order.data_dir or None)  # or it would be missed an hour later
         problems.append("mnist")
     else:
         show("mnist is left out: --data-dir names the folder with its files")

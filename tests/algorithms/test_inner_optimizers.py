@@ -33,6 +33,49 @@ from mixers import NETWORKS, Dense, Quadratics, common_start, states
 METHODS = [PushPull, DSGT, PushDiging, Sonata, SGP, OSGP, GradientPush, DSGD, Diffusion]
 METHODS += [Centralized, partial(Diffusion, "cta"), partial(LocalSGP, every=1)]
 
+
+class Lion(torch.optim.Optimizer):
+    """A user's own: signs of a mean of gradients, and weight decay beside them.
+
+    Chen et al., NeurIPS 2023.
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-4, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("mean", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(torch.lerp(p.grad, m, 0.9).sign(), alpha=group["lr"])
+                m.lerp_(p.grad, 0.01)
+
+
+class Heavy(torch.optim.Optimizer):
+    """One that remembers steps, not gradients: fine, until its step size changes."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                step = self.state[p].setdefault("step", torch.zeros_like(p))
+                p.sub_(step.mul_(0.9).add_(p.grad, alpha=group["lr"]))
+
+
+class Shrinking(Lion):
+    """One whose weight decay does not depend on its step size."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.mul_(1 - group["weight_decay"]).sub_(p.grad, alpha=group["lr"])
+
+
 INNERS = {
     "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=0.1),
     "adam": partial(torch.optim.Adam, betas=(0.8, 0.95), weight_decay=0.1),
@@ -41,6 +84,9 @@ INNERS = {
     "amsgrad": partial(torch.optim.Adam, amsgrad=True, weight_decay=0.1),
     "rmsprop": partial(torch.optim.RMSprop, momentum=0.5, weight_decay=0.1),
     "nadam": torch.optim.NAdam,
+    "decoupled": partial(torch.optim.NAdam, weight_decay=0.1, decoupled_weight_decay=True),
+    "lion": partial(Lion, weight_decay=0.5),
+    "climbing": partial(torch.optim.RMSprop, maximize=True),
 }
 
 
@@ -61,7 +107,7 @@ def test_one_node_is_the_optimizer_of_pytorch(make: Any, name: str) -> None:
     on_one_node(make(inner=INNERS[name]), INNERS[name])
 
 
-@pytest.mark.parametrize("name", ["dampened", "amsgrad", "rmsprop", "nadam"])
+@pytest.mark.parametrize("name", [*INNERS][3:])
 def test_any_class_of_torch_optim(name: str) -> None:
     on_one_node(PushPull(inner=INNERS[name]), INNERS[name])
 
@@ -164,6 +210,13 @@ def test_states_can_be_sent_to_other_processes() -> None:
         (lambda: as_inner(7), "the inner optimizer is 7"),
         (lambda: as_inner(torch.optim.LBFGS), "LBFGS does not step from a gradient alone"),
         (lambda: as_inner("Adafactor"), "Adafactor moves otherwise from other parameters"),
+        (lambda: as_inner("Rprop"), "Rprop does not move in proportion to its step size"),
+        (lambda: as_inner(Heavy), "Heavy does not move in proportion .* not when that changes"),
+        (lambda: as_inner(Shrinking, weight_decay=0.1), "neither added to the gradients"),
+        *(
+            (lambda name=name: as_inner(name, maximize=True, weight_decay=0.1), "neither added to")
+            for name in ("NAdam", "Adam", "RMSprop", "Adagrad")
+        ),
         (lambda: as_inner(partial(torch.optim.SGD, 0.1)), "1 arguments by place"),
         (lambda: PushPull(momentum=0.9, inner="adamw"), "momentum = 0.9 beside the inner"),
         (lambda: PushPull(inner="adamw", placement="tracked"), 'placement = "tracker"'),

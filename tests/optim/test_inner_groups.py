@@ -89,6 +89,36 @@ def test_schedulers_that_cycle_momentum(options: Any, kind: str) -> None:
     torch.testing.assert_close(rows([model]), rows([other]), rtol=1e-6, atol=1e-8)
 
 
+TOGGLED = [
+    partial(torch.optim.SGD, momentum=0.9),
+    partial(torch.optim.SGD, momentum=0.9, dampening=0.1),
+    partial(torch.optim.RMSprop, momentum=0.9),
+]
+
+
+@pytest.mark.parametrize("inner", TOGGLED)
+def test_momentum_that_is_switched_off_for_a_while(inner: Any) -> None:
+    """One node, against PyTorch, which keeps what was remembered until it is wanted again."""
+    (model,), (other,) = models(1), models(1)
+    opt = Decentralized(model, "push-pull", directed_ring(1), lr=0.01, inner=inner)
+    reference = inner(other.parameters(), lr=0.01)
+    for t in range(9):
+        for optimizer, one in ((opt, model), (reference, other)):
+            optimizer.param_groups[0]["momentum"] = 0.0 if 3 <= t < 6 else 0.9
+            optimizer.zero_grad()
+            losses([one], t)[0].backward()
+            optimizer.step()
+    torch.testing.assert_close(rows([model]), rows([other]), rtol=1e-6, atol=1e-8)
+
+
+def test_decay_that_is_neither_coupled_nor_decoupled_is_refused_in_a_group() -> None:
+    (model,) = models(1)
+    inner = partial(torch.optim.RMSprop, maximize=True)
+    group = {"params": model.parameters(), "weight_decay": 0.1}
+    with pytest.raises(DigradError, match=r"weight_decay=0.1 in RMSprop\(maximize=True"):
+        Decentralized([group], "push-pull", directed_ring(1), lr=0.01, inner=inner)
+
+
 RUNS: list[dict[str, Any]] = [
     {"momentum": 0.9, "nesterov": True},
     {"inner": "adamw", "betas": (0.8, 0.95)},

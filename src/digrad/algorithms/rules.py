@@ -102,10 +102,9 @@ class SGD(_Rule):
         return ("m",) if self.momentum else ()
 
     def __call__(self, kept: Kept, direction: Tensor) -> tuple[Tensor, Kept]:
-        before = kept[0] if kept else None
-        if before is None and not self.momentum:
-            return direction, kept
-        m = decayed(before, direction, self.momentum)
+        if not self.momentum:
+            return direction, kept  # what was remembered stays, as PyTorch has it
+        m = decayed(kept[0] if kept else None, direction, self.momentum)
         return (torch.add(direction, m, alpha=self.momentum) if self.nesterov else m), (m,)
 
 

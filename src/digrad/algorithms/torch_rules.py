@@ -1,10 +1,10 @@
 """Classes of ``torch.optim`` as rules from directions to updates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from digrad.base.errors import ParameterError, message
 # What PyTorch's classes are told about how to compute, not what.
 HOW = ("foreach", "fused", "capturable", "differentiable")
 
+Decay = Literal["added to the gradients", "added to the update", "something else"]
+DECAY, RATES = 0.1, (1.0, 0.25, 2.0)  # that classes are tried out with
+
 
 @dataclass(frozen=True)
 class Torch:
@@ -22,7 +25,8 @@ class Torch:
 
     It steps from 0 with step size 1 and without weight decay, so that what it moves by is -D to
     the last bit. Classes of which D is not all there is are refused: those that look at the
-    parameters themselves, at their shapes, or at more than the step size multiplies.
+    parameters themselves, at their shapes, or at more than the step size multiplies. What they
+    make of weight decay is tried out, too, as they do not say it.
     """
 
     traceable: ClassVar[bool] = False  # they count steps and branch in Python
@@ -30,7 +34,8 @@ class Torch:
     cls: type[torch.optim.Optimizer]
     said: tuple[tuple[str, Any], ...]
     weight_decay: float = 0.0
-    decoupled: bool = False
+    decay: Decay = "added to the gradients"
+    keeps: tuple[tuple[str, bool], ...] = ()  # what it remembers besides, as it did before
 
     @classmethod
     def of(cls, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> "Torch":
@@ -39,17 +44,23 @@ class Torch:
         own = dict(options)
         decay = own.pop("weight_decay", None)
         default = takes["weight_decay"].default if "weight_decay" in takes else 0.0
-        # Classes that decouple it, or can, say so; AdamW's children do without.
-        decoupled = bool(own.pop("decoupled_weight_decay", issubclass(kind, torch.optim.AdamW)))
-        made = cls(
-            kind,
-            tuple((key, _hashable(value)) for key, value in own.items()),
-            float(default if decay is None else decay),
-            decoupled,
-        )
-        check_decay(made.weight_decay)
+        said = tuple((key, _hashable(value)) for key, value in own.items())
+        made = cls(kind, said)
         made._try()
-        return made
+        lost = float(default if decay is None else decay)
+        check_decay(lost)
+        return cls(kind, said, lost, made._tried_decay() if "weight_decay" in takes else made.decay)
+
+    def __post_init__(self) -> None:
+        if self.weight_decay and self.decay == "something else":
+            told = ", ".join(f"{key}={value!r}" for key, value in self.said)
+            what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({told}) is neither "
+            what += "added to the gradients, as SGD does, nor to the update, as AdamW does"
+            raise ParameterError(message(what, hint="take weight_decay=0, or another class"))
+
+    @property
+    def decoupled(self) -> bool:
+        return self.decay != "added to the gradients"
 
     def __repr__(self) -> str:
         """Name the class and what it was told."""
@@ -68,13 +79,18 @@ class Torch:
         decay = own.pop("weight_decay", self.weight_decay)
         kept = {key: value for key, value in own.items() if value is not None}
         said = tuple((key, _hashable(value)) for key, value in (dict(self.said) | kept).items())
-        return Torch(self.cls, said, decay, self.decoupled)
+        return Torch(self.cls, said, decay, self.decay, tuple(self._memory.items()))
 
     @cached_property
     def _memory(self) -> dict[str, bool]:
-        """What it remembers, by its own name: whether it is a vector, or one number."""
+        """What it remembers, by its own name: whether it is a vector, or one number.
+
+        What it has no use for any more, as a momentum that was set to 0, it keeps as it is.
+        """
         _, state = self._step({}, torch.ones(1, 2))
         kept = {k: torch.is_tensor(v) and v.dim() > 0 for k, v in state.items() if v is not None}
+        if kept.items() <= dict(self.keeps).items():
+            return dict(self.keeps)
         return dict(sorted(kept.items(), key=lambda one: not one[1]))  # vectors first
 
     @property
@@ -84,7 +100,7 @@ class Torch:
     @cached_property
     def linear(self) -> bool:
         """Whether twice the direction gives twice the update."""
-        once, twice = (self._path(torch.ones(1, 2) * k, steps=9)[0] for k in (1.0, 2.0))
+        once, twice = (self._path(torch.ones(1, 2) * k, [1.0] * 9)[0] for k in (1.0, 2.0))
         return bool(torch.allclose(2 * once, twice, rtol=1e-4))
 
     def __call__(self, kept: Kept, direction: Tensor) -> tuple[Tensor, Kept]:
@@ -94,9 +110,11 @@ class Torch:
                 assert value is not None
                 state[key] = value.clone() if vector else value.flatten()[0].cpu().clone()
         d, after = self._step(state, direction)
-        column = direction[..., :1]
+        column, nothing = direction[..., :1], torch.zeros_like(direction)
         made = (
-            after[key] if vector else torch.full_like(column, float(after[key]), dtype=_KIND)
+            after.get(key, nothing)
+            if vector
+            else torch.full_like(column, float(after.get(key, 0)), dtype=_KIND)
             for key, vector in self._memory.items()
         )
         return d, tuple(made)
@@ -125,23 +143,46 @@ class Torch:
         return at.neg(), dict(optimizer.state[at])
 
     def _path(
-        self, direction: Tensor, steps: int = 3, **more: Any
+        self, direction: Tensor, rates: Sequence[float] = (1.0, 1.0, 1.0)
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Take some steps, and return what they came to."""
-        total, state = torch.zeros_like(direction), dict[str, Any]()
-        for k in range(steps):
-            d, state = self._from(torch.zeros_like(direction), state, direction * (1 + k), **more)
-            total = total + d
-        return total, state
+        """Take steps from 0 with some step sizes; return each, divided by it, and what is kept."""
+        moves, state = [], dict[str, Any]()
+        for k, lr in enumerate(rates):
+            at = torch.zeros_like(direction)
+            move, state = self._from(at, state, direction * (1 + k), lr=lr)
+            moves.append(move / lr)
+        return torch.stack(moves), state
+
+    def _decaying(self, direction: Tensor, decay: float, coupled: bool | None) -> Tensor:
+        """Return where steps lead that decay weights: the class's own, or one of the known ways."""
+        at, state = torch.ones_like(direction), dict[str, Any]()
+        for k, lr in enumerate(RATES):
+            pull, slope = decay * at, direction * (1 + k)
+            if coupled is None:
+                back, state = self._from(at.clone(), state, slope, lr=lr, weight_decay=decay)
+                at = back.neg()
+                continue
+            d, state = self._step(state, slope + pull if coupled else slope)
+            at = at - lr * (d if coupled else d + pull)
+        return at
+
+    def _tried_decay(self) -> Decay:
+        some = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
+        own = self._decaying(some, DECAY, None)
+        if _near(self._decaying(some, DECAY, True), own):
+            return "added to the gradients"
+        if _near(self._decaying(some, DECAY, False), own):
+            return "added to the update"
+        return "something else"
 
     def _try(self) -> None:
         name, some = self.cls.__name__, torch.tensor([[0.5, -1.0], [2.0, 0.25]])
         try:
             plain, state = self._path(some)
-            faster, _ = self._path(some, lr=0.5)
+            faster, _ = self._path(some, RATES)
             moved, _ = self._from(torch.ones_like(some), {}, some)
             still, _ = self._from(torch.zeros_like(some), {}, some)
-            parts = torch.cat([self._path(some[:, k : k + 1])[0] for k in range(2)], dim=1)
+            parts = torch.cat([self._path(some[:, k : k + 1])[0] for k in range(2)], dim=-1)
         except ParameterError:
             raise
         except Exception as error:
@@ -151,7 +192,9 @@ class Torch:
         hint = 'take "sgd" or "adamw", or write the rule as digrad.algorithms.Inner'
         reasons = {
             "moves otherwise from other parameters": not _near(moved + 1, still),
-            "does not move in proportion to its step size": not _near(2 * faster, plain),
+            "does not move in proportion to its step size, or not when that changes": not _near(
+                faster, plain
+            ),
             "looks at more than one number of a row at a time": not _near(parts, plain),
             f"remembers {', '.join(odd)}, of another shape than the parameters": bool(odd),
         }

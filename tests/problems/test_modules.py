@@ -17,7 +17,7 @@ from digrad.algorithms import PushPull
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN, MLP, ResNet
+from digrad.models import CNN, MLP, ResNet, Transformer
 from digrad.networks import exponential, weigh
 from digrad.problems import (
     Compiled,
@@ -254,6 +254,20 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
         got = problem.gradient(x, sample, slice(0, 4))
         assert (problem._group, len(rows), sum(rows)) == (size, calls, 8)
         torch.testing.assert_close(got, wanted, **EXACT)
+
+
+def test_what_compiling_saves_is_known_by_layers() -> None:
+    """Of text most; of group norm, which has kernels of its own, nothing."""
+    texts = [(torch.zeros(4, 6, dtype=torch.int64),) * 2] * 2
+    small, large = (
+        ModuleProblem(Transformer(5, 6, width=width), texts, batch=2).compiling_saves(3)
+        for width in (8, 16)
+    )
+    assert 1.5 < large / small < 2.5
+    images = [(torch.zeros(4, 3, 8, 8), torch.zeros(4, dtype=torch.int64))] * 2
+    assert ModuleProblem(ResNet((3, 8, 8)), images).compiling_saves(3) == 0
+    convolution = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 5))
+    assert ModuleProblem(convolution, images).compiling_saves(3) > 1e-5
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5])

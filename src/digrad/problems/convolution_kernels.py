@@ -12,6 +12,16 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 
 
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _pixel(q, zero, HO: tl.constexpr, WO: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return a pixel's image, its place there, and the row and column of that."""
+    q = q.to(tl.uint32)  # of which remainders take fewer instructions
+    places, width = tl.full((), HO * WO, tl.uint32), tl.full((), WO, tl.uint32)
+    p = q % places + zero.to(tl.uint32)
+    row, column = (p // width).to(tl.int32), (p % width).to(tl.int32) + zero
+    return (q // places).to(tl.int32), p.to(tl.int32), row, column
+
+
 @triton.jit(do_not_specialize=["zero"])  # type: ignore[untyped-decorator, unused-ignore]
 def convolve(  # type: ignore[no-untyped-def]
     x, weight, shift, out, strips, zero, TO_GROUP, TO_OUT: tl.constexpr, TO_IN: tl.constexpr,
@@ -29,10 +39,10 @@ def convolve(  # type: ignore[no-untyped-def]
     out += group * S * OUT * places
     q = tl.program_id(0) % strips * PIXELS + tl.arange(0, PIXELS)
     o = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    real, p, image = q < S * places, q % places + zero, q // places
+    image, p, up, left = _pixel(q, zero, HO, WO)
+    real, up, left = q < S * places, up * SH - PH, left * SW - PW
     if LARGE:
         image = image.to(tl.int64)
-    up, left = p // WO * SH - PH, (p % WO + zero) * SW - PW
     corner = image * C * H * W + up * W + left
     total = tl.zeros((WIDE, PIXELS), dtype=tl.float32)
     if TAPS:  # one number of the window after the other, all channels of it together
@@ -100,7 +110,8 @@ def spread(  # type: ignore[no-untyped-def]
     patches += group * S * numbers * places
     q = tl.program_id(0) % strips * PIXELS + tl.arange(0, PIXELS)
     k = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    real, p, image = q < S * places, q % places + zero, q // places
+    image, p, _, _ = _pixel(q, zero, HO, WO)
+    real = q < S * places
     if LARGE:
         image = image.to(tl.int64)
     place = tl.max_contiguous(tl.multiple_of(image * OUT * places + p, RUN), RUN)
@@ -181,10 +192,10 @@ def correlate(  # type: ignore[no-untyped-def]
         shift = tl.zeros((WIDE, PIXELS), dtype=tl.float32)
     for start in range(0, length, PIXELS):
         q = stretch * length + start + tl.arange(0, PIXELS)
-        real, p, image = q < S * places, q % places + zero, q // places
+        image, p, up, left = _pixel(q, zero, HO, WO)
+        real, up, left = q < S * places, up * SH - PH, left * SW - PW
         if LARGE:
             image = image.to(tl.int64)
-        up, left = p // WO * SH - PH, (p % WO + zero) * SW - PW
         place = tl.max_contiguous(tl.multiple_of(image * OUT * places + p, RUN), RUN)
         a = tl.load(
             grad + (o * places)[:, None] + place[None, :],

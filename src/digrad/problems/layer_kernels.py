@@ -7,6 +7,7 @@ from torch import Tensor
 
 STRETCH = 512  # pixels that one program of max-pooling looks after
 MOST_NORMED = 1 << 14  # numbers with one mean: they have to fit one program's registers
+SECTOR = 32  # bytes, of which a GPU reads none alone
 
 
 def pool(x: Tensor, high: int, wide: int) -> tuple[Tensor, Tensor]:
@@ -33,7 +34,7 @@ def unpool(grad: Tensor, winner: Tensor, high: int, wide: int, shape: torch.Size
 
 def fits(x: Tensor, groups: int) -> bool:
     """Whether there is a norm of x, (samples, C, ...), for channels in so many groups."""
-    sizes = _sizes(x.unsqueeze(0), groups)
+    sizes = _sizes(x.unsqueeze(0), groups, inner=False)
     return x.dim() > 1 and sizes["CHANNELS"] * sizes["PIXELS"] <= MOST_NORMED
 
 
@@ -46,8 +47,8 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> tu
     x = _laid(x, inner)
     out = torch.empty_like(x)
     kept = x.new_empty((len(x), x.shape[1] * groups, 2), dtype=torch.float32)
-    sizes = _sizes(x, groups)
-    _norm[(kept.numel() // 2,)](
+    sizes = _sizes(x, groups, inner=inner)
+    _norm[(kept.numel() // 2 // sizes["TOGETHER"],)](
         x, weight.contiguous(), bias.contiguous(), out, kept, eps,
         **sizes, **_strides(x, inner), num_warps=_warps(sizes),
     )  # fmt: skip
@@ -62,8 +63,8 @@ def norm_backward(
     x = _laid(x, inner)
     out = torch.empty_like(x)
     sums = x.new_empty((2, *x.shape[:3]), dtype=torch.float32)
-    sizes = _sizes(x, groups)
-    _norm_backward[(kept.numel() // 2,)](
+    sizes = _sizes(x, groups, inner=inner)
+    _norm_backward[(kept.numel() // 2 // sizes["TOGETHER"],)](
         _laid(grad, inner), x, weight.contiguous(), kept.contiguous(), out, sums,
         kept.numel() // 2, **sizes, **_strides(x, inner), num_warps=_warps(sizes),
     )  # fmt: skip
@@ -80,11 +81,26 @@ def _laid(x: Tensor, inner: bool) -> Tensor:
     return x.movedim(2, -1).contiguous().movedim(-1, 2) if inner else x.contiguous()
 
 
-def _sizes(x: Tensor, groups: int) -> dict[str, int]:
+def _sizes(x: Tensor, groups: int, *, inner: bool) -> dict[str, int]:
+    """Return sizes for the kernels: how many groups, of how many channels, in which blocks.
+
+    Where channels lie innermost, groups of few are taken together, to read whole sectors; the
+    block is whole then if no part of it is empty.
+    """
     channels, pixels = x.shape[2] // groups, x[0, 0, 0].numel()
-    sizes = {"S": x.shape[1], "GROUPS": groups, "EACH": channels, "HW": pixels}
     blocks = triton.next_power_of_2(channels), triton.next_power_of_2(pixels)
-    return sizes | dict(zip(("CHANNELS", "PIXELS"), blocks, strict=True))
+    together, least = 1, SECTOR // x.element_size()
+    whole = inner and blocks[0] == channels
+    while (
+        whole
+        and groups % (2 * together) == 0
+        and together * channels < least
+        and 2 * together * blocks[0] * blocks[1] <= MOST_NORMED
+    ):
+        together *= 2
+    sizes = {"S": x.shape[1], "GROUPS": groups, "EACH": channels, "HW": pixels}
+    blocked = {"CHANNELS": together * blocks[0], "PIXELS": blocks[1]}
+    return sizes | blocked | {"TOGETHER": together, "WHOLE": whole}
 
 
 def _strides(x: Tensor, inner: bool) -> dict[str, int]:
@@ -135,45 +151,64 @@ def _unpool(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _of_groups(sums, TOGETHER: tl.constexpr, CHANNELS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return for each channel the sum over those of its group."""
+    groups = tl.reshape(sums, (TOGETHER, CHANNELS // TOGETHER))
+    total = tl.sum(groups, 1)[:, None]
+    return tl.reshape(tl.broadcast_to(total, (TOGETHER, CHANNELS // TOGETHER)), (CHANNELS,))
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _norm(  # type: ignore[no-untyped-def]
     x, weight, bias, out, kept, eps, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+    TOGETHER: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    one = tl.program_id(0).to(tl.int64)  # some channels of one image
+    one = tl.program_id(0).to(tl.int64) * TOGETHER  # the first of some groups of one image
     c, p = tl.arange(0, CHANNELS), tl.arange(0, PIXELS)
     own = (one // GROUPS // S * GROUPS + one % GROUPS) * EACH + c
-    real = (c[:, None] < EACH) & (p[None, :] < HW)
+    wanted = c < (CHANNELS if WHOLE else TOGETHER * EACH)
+    real = wanted[:, None] & (p[None, :] < HW)
     first = one // GROUPS * GROUPS * EACH * HW + one % GROUPS * EACH * TO_CHANNEL
+    if WHOLE:  # a block of channels, which lie together
+        first = tl.multiple_of(first, CHANNELS)
     place = first + c[:, None] * TO_CHANNEL + p[None, :] * TO_PIXEL
     value = tl.load(x + place, mask=real, other=0.0).to(tl.float32)
-    mean = tl.sum(tl.sum(value, 1), 0) / (EACH * HW)
-    value = tl.where(real, value - mean, 0.0)
-    scale = 1 / tl.sqrt(tl.sum(tl.sum(value * value, 1), 0) / (EACH * HW) + eps)
-    w = tl.load(weight + own, mask=c < EACH, other=0.0).to(tl.float32)
-    b = tl.load(bias + own, mask=c < EACH, other=0.0).to(tl.float32)
+    mean = _of_groups(tl.sum(value, 1), TOGETHER, CHANNELS) / (EACH * HW)
+    value = tl.where(real, value - mean[:, None], 0.0)
+    spread = _of_groups(tl.sum(value * value, 1), TOGETHER, CHANNELS) / (EACH * HW)
+    scale = 1 / tl.sqrt(spread + eps)
+    w = tl.load(weight + own, mask=wanted, other=0.0).to(tl.float32)
+    b = tl.load(bias + own, mask=wanted, other=0.0).to(tl.float32)
     tl.store(out + place, value * (scale * w)[:, None] + b[:, None], mask=real)
-    tl.store(kept + 2 * one, mean)
-    tl.store(kept + 2 * one + 1, scale)
+    group = one + c // (CHANNELS // TOGETHER)
+    leader = c % (CHANNELS // TOGETHER) == 0  # the first channel of a group stores for all
+    tl.store(kept + 2 * group, mean, mask=leader)
+    tl.store(kept + 2 * group + 1, scale, mask=leader)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _norm_backward(  # type: ignore[no-untyped-def]
     grad, x, weight, kept, out, sums, ALL, S, GROUPS, EACH, HW, TO_CHANNEL, TO_PIXEL,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+    TOGETHER: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    one = tl.program_id(0).to(tl.int64)
+    one = tl.program_id(0).to(tl.int64) * TOGETHER
     c, p = tl.arange(0, CHANNELS), tl.arange(0, PIXELS)
     own = (one // GROUPS // S * GROUPS + one % GROUPS) * EACH + c
-    real = (c[:, None] < EACH) & (p[None, :] < HW)
+    wanted = c < (CHANNELS if WHOLE else TOGETHER * EACH)
+    real = wanted[:, None] & (p[None, :] < HW)
     first = one // GROUPS * GROUPS * EACH * HW + one % GROUPS * EACH * TO_CHANNEL
+    if WHOLE:  # a block of channels, which lie together
+        first = tl.multiple_of(first, CHANNELS)
     place = first + c[:, None] * TO_CHANNEL + p[None, :] * TO_PIXEL
-    mean, scale = tl.load(kept + 2 * one), tl.load(kept + 2 * one + 1)
+    group = one + c // (CHANNELS // TOGETHER)
+    mean, scale = tl.load(kept + 2 * group)[:, None], tl.load(kept + 2 * group + 1)[:, None]
     value = (tl.load(x + place, mask=real, other=0.0).to(tl.float32) - mean) * scale
     back = tl.load(grad + place, mask=real, other=0.0).to(tl.float32)
     of_weight, of_bias = tl.sum(back * value, 1), tl.sum(back, 1)
-    w = tl.load(weight + own, mask=c < EACH, other=0.0).to(tl.float32)
-    along, across = tl.sum(of_weight * w, 0) / (EACH * HW), tl.sum(of_bias * w, 0) / (EACH * HW)
+    w = tl.load(weight + own, mask=wanted, other=0.0).to(tl.float32)
+    along = _of_groups(of_weight * w, TOGETHER, CHANNELS)[:, None] / (EACH * HW)
+    across = _of_groups(of_bias * w, TOGETHER, CHANNELS)[:, None] / (EACH * HW)
     tl.store(out + place, scale * (back * w[:, None] - across - value * along), mask=real)
     channel = one * EACH + c
-    tl.store(sums + channel, of_weight, mask=c < EACH)
-    tl.store(sums + ALL * EACH + channel, of_bias, mask=c < EACH)
+    tl.store(sums + channel, of_weight, mask=wanted)
+    tl.store(sums + ALL * EACH + channel, of_bias, mask=wanted)

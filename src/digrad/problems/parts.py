@@ -6,6 +6,7 @@ summed in single precision: what is left out is below the last bit. Channels lie
 Tiles were measured on one H200: docs/design/0004-deep-learning.md.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import product
 from typing import Any
@@ -15,11 +16,12 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
 from digrad.problems import part_kernels
-from digrad.problems.shapes import MOST, Shape
+from digrad.problems.shapes import MOST, Frame, Shape, reads
 
-LEAST = 64  # channels or outputs, below which other kernels are faster
+LEAST, MANY = 16, 64  # channels and outputs, or one of them: other kernels are faster below
 UNIT = 16  # channels that a product takes at least: there are a multiple of so many
 PROGRAMS = 1024  # that keep a large GPU busy
+LARGE = 100_000  # pixels, above which larger tiles of weights' gradients are faster
 MOST_WEIGHTS = 1 << 27  # of a group: tiles of 64 x 64 of them are counted in 16 bits
 STAGES = 3  # of loading ahead, where shared memory holds so many
 
@@ -28,12 +30,13 @@ PARTS = {"half": 1, "tf32": 2, "tf32x3": 3}
 
 def suit(shape: Shape) -> bool:
     """Whether a convolution is computed here."""
-    (height, width), (high, wide) = shape.places, shape.size
-    most = max(_padded(shape.channels) * high * wide, _padded(shape.outs) * height * width)
-    many = max(shape.channels, shape.outs) >= LEAST
-    fits = shape.samples * most < MOST and shape.outs * shape.numbers < MOST_WEIGHTS
     simple = shape.dilation == (1, 1) and shape.high * shape.wide <= 64
-    return shape.modern and many and fits and simple
+    few, many = sorted((shape.channels, shape.outs))
+    if not (shape.modern and simple and (few >= LEAST or many >= MANY)):
+        return False
+    images = Frame.of(shape).pixels * _padded(shape.channels)
+    grads = Frame.back(shape).pixels * _padded(shape.outs)
+    return shape.samples * max(images, grads) < MOST and shape.outs * shape.numbers < MOST_WEIGHTS
 
 
 def empty(like: Tensor, channels: int, size: tuple[int, int]) -> Tensor:
@@ -44,7 +47,8 @@ def empty(like: Tensor, channels: int, size: tuple[int, int]) -> Tensor:
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
     """Convolve (G, S, C, H, W) with (G, O, C, h, w), and add (G, O)."""
     out, count = empty(x, shape.outs, shape.places), PARTS[shape.precision]
-    _gather(_split(x, count), _split_weights(weight, count), bias, out, shape)
+    images = _split(x, count, Frame.of(shape))
+    _gather(images, _split_weights(weight, count), bias, out, [_forward(shape)])
     return out
 
 
@@ -56,92 +60,102 @@ def backward(
     The latter are in single precision.
     """
     count, out = PARTS[shape.precision], None
-    parts = _split(grad, count)
+    frame = Frame.back(shape) if to_x else Frame(0, 0, *shape.places)
+    parts = _split(grad, count, frame)
     if to_x:
         out = empty(grad, shape.channels, shape.size)
-        _gather(parts, _split_weights(weight, count), None, out, shape, back=True)
-    return out, _weights(parts, _split(x, count), shape)
+        turned = _split_weights(weight, count).mT
+        _gather(parts, turned, None, out, _backward(shape, frame))
+    return out, _weights(parts, frame, _split(x, count, Frame.of(shape)), shape)
 
 
-def _weights(g: Tensor, a: Tensor, shape: Shape) -> Tensor:
+def _forward(shape: Shape) -> dict[str, int]:
+    """Say which pixels a program of ``gather`` reads and writes."""
+    (height, width), (step_h, step_w) = shape.places, shape.stride
+    sizes = {"high": height, "wide": width, "rows": shape.high, "columns": shape.wide}
+    steps = {"step_h": step_h, "step_w": step_w, "first_h": 0, "first_w": 0}
+    taps = {"tap": 0, "down": shape.wide, "across": 1}
+    return sizes | steps | taps | {"out_h": 1, "out_w": 1, "a": 0, "b": 0}
+
+
+def _backward(shape: Shape, frame: Frame) -> Iterator[dict[str, int]]:
+    """Say it for the way back, where pixels a stride apart have the same part of the window."""
+    step_h, step_w = shape.stride
+    rows, columns = (enumerate(reads(shape, axis)) for axis in (0, 1))
+    for (a, row), (b, column) in product(rows, columns):
+        sizes = {"high": row.pixels, "wide": column.pixels}
+        sizes |= {"rows": row.reach, "columns": column.reach}
+        first = {"first_h": frame.top + row.first, "first_w": frame.left + column.first}
+        taps = {"tap": row.tap * shape.wide + column.tap}
+        taps |= {"down": -step_h * shape.wide, "across": -step_w}
+        steps = {"step_h": 1, "step_w": 1, "out_h": step_h, "out_w": step_w, "a": a, "b": b}
+        yield sizes | first | taps | steps
+
+
+def _weights(g: Tensor, frame: Frame, a: Tensor, shape: Shape) -> Tensor:
     """Sum products of parts over stretches of pixels, and these."""
     tiles, outs, channels = weights_tiles(shape), g.shape[-1], a.shape[-1]
     each = (tiles["WIDE"] + tiles["DEPTH"]) * tiles["PIXELS"] * len(g)
     tiles["num_stages"] = _stages(each, g.device)
-    window, (height, width), (high, wide) = shape.high * shape.wide, shape.places, shape.size
-    areas = triton.cdiv(shape.outs, tiles["WIDE"]) * triton.cdiv(shape.channels, tiles["DEPTH"])
-    areas *= window
+    taps, (height, width) = shape.high * shape.wide, shape.places
+    areas = triton.cdiv(outs, tiles["WIDE"]) * triton.cdiv(taps * channels, tiles["DEPTH"])
     blocks = triton.cdiv(shape.pixels, tiles["PIXELS"])
     each = min(blocks, max(4, blocks * shape.groups * areas // PROGRAMS))
     stretches = triton.cdiv(blocks, each)
     length = triton.cdiv(blocks, stretches) * tiles["PIXELS"]
     sums = torch.empty(
-        (shape.groups, stretches, window, outs, channels), dtype=torch.float32, device=g.device
+        (shape.groups, stretches, outs, taps, channels), dtype=torch.float32, device=g.device
     )
     part_kernels.correlate[shape.groups * stretches, areas](
-        g, a, sums, stretches, length, shape.samples, 0, g.stride(0), a.stride(0),
-        C=shape.channels, H=high, W=wide, HO=height, WO=width, OUT_PADDED=outs, PADDED=channels,
-        **_window(shape), PARTS=len(g), **tiles,
+        g, a, sums, stretches, length, shape.samples, frame.top * frame.across + frame.left,
+        g.stride(0), a.stride(0), HIGH=a.shape[2], ACROSS=a.shape[3], GRAD_HIGH=frame.high,
+        GRAD_ACROSS=frame.across, HO=height, WO=width, OUT_PADDED=outs, PADDED=channels,
+        KH=shape.high, KW=shape.wide, SH=shape.stride[0], SW=shape.stride[1], PARTS=len(g), **tiles,
+        RUN=_depth(channels, tiles["DEPTH"]),
     )  # fmt: skip
     out = sums.new_empty((shape.groups, shape.outs * shape.numbers))
     part_kernels.collect[shape.groups * shape.outs, triton.cdiv(shape.channels, 64)](
         sums, out, stretches, OUT=shape.outs, C=shape.channels, OUT_PADDED=outs, PADDED=channels,
-        TAPS=window, WIDE=64, ALL_TAPS=triton.next_power_of_2(window),
+        TAPS=taps, WIDE=64, ALL_TAPS=triton.next_power_of_2(taps),
     )  # fmt: skip
     return out
 
 
 def _gather(
-    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, shape: Shape, back: bool = False
+    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, every: Iterable[dict[str, int]]
 ) -> None:
-    """Convolve parts with parts, or take gradients back."""
-    (outs, across), (height, width) = weight.shape[-2:], out.shape[3:]
-    tiles = gather_tiles(len(x), x.shape[-1], out.shape[2])
+    """Convolve parts, (count, G * S, high, across, C), with those of (G, taps, O, C)."""
+    (groups, samples, outs), (height, width) = out.shape[:3], out.shape[3:]
+    tiles = gather_tiles(len(x), x.shape[-1], outs)
     each = (tiles["PIXELS"] + tiles["WIDE"]) * tiles["DEPTH"] * len(x)
     tiles["num_stages"] = _stages(each, x.device)
-    size, padded, inner = shape.size, outs, {"TO_OUT": across, "TO_IN": 1}
-    if back:
-        size, padded, inner = shape.places, across, {"TO_OUT": 1, "TO_IN": across}
-    high, wide = shape.stride if back else (1, 1)  # pixels so far apart are computed alike
-    for a, b in product(range(min(high, height)), range(min(wide, width))):
-        pixels = shape.samples * triton.cdiv(height - a, high) * triton.cdiv(width - b, wide)
-        strips = triton.cdiv(pixels, tiles["PIXELS"])
-        part_kernels.gather[shape.groups * strips, triton.cdiv(out.shape[2], tiles["WIDE"])](
-            x, weight, weight if bias is None else bias.contiguous(), out, strips, shape.samples,
-            x.stride(0), weight.stride(0), weight[0, 0].numel(), TO_TAP=outs * across, **inner,
-            C=x.shape[-1], H=size[0], W=size[1], OUT=out.shape[2], PADDED=padded, HO=height,
-            WO=width, **_window(shape), BACK=back, A=a, B=b, SHIFTED=bias is not None,
-            PARTS=len(x), **tiles,
+    for which in every:
+        strips = triton.cdiv(samples * which["high"] * which["wide"], tiles["PIXELS"])
+        part_kernels.gather[groups * strips, triton.cdiv(outs, tiles["WIDE"])](
+            x, weight, weight if bias is None else bias.contiguous(), out, strips, samples,
+            x.stride(0), *weight.stride(), C=x.shape[-1], HIGH=x.shape[2], ACROSS=x.shape[3],
+            OUT=outs, PADDED=weight.shape[3], HO=height, WO=width, **which,
+            SHIFTED=bias is not None, PARTS=len(x), **tiles,
         )  # fmt: skip
 
 
-def _window(shape: Shape) -> dict[str, int]:
-    pairs = {"K": shape.window, "S": shape.stride, "P": shape.padding}
-    return {
-        name + axis: pair[k] for name, pair in pairs.items() for k, axis in ((0, "H"), (1, "W"))
-    }
-
-
-def _split(x: Tensor, count: int) -> Tensor:
-    """Return the parts of (G, S, C, H, W) as (count, G * S, H * W, C padded)."""
-    channels, pixels, inner = x.shape[2], x.shape[3] * x.shape[4], x.movedim(2, -1)
+def _split(x: Tensor, count: int, frame: Frame) -> Tensor:
+    """Return the parts of (G, S, C, H, W) as (count, G * S, high, across, C padded)."""
+    channels, (height, width), inner = x.shape[2], x.shape[3:], x.movedim(2, -1)
     padded, images = _padded(channels), len(x) * x.shape[1]
-    if count == 1 and padded == channels and inner.is_contiguous():
-        return inner.reshape(1, images, pixels, channels)
+    whole = padded == channels and frame == (0, 0, height, width)
+    if count == 1 and whole and inner.is_contiguous():
+        return inner.reshape(1, images, height, width, channels)
     if not x.is_contiguous():
         inner = inner.contiguous()
-    to_row, to_channel = (channels, 1) if inner.is_contiguous() else (1, pixels)
-    out = x.new_empty((count, images, pixels, padded), dtype=torch.bfloat16)
-    if padded == channels and inner.is_contiguous():
-        part_kernels.split_flat[triton.cdiv(x.numel(), 2048),](
-            inner, out, x.numel(), PARTS=count, EACH=2048, num_warps=8
-        )
-        return out
+    strides = (channels, 1) if inner.is_contiguous() else (1, height * width)
+    out = x.new_empty((count, images, frame.high, frame.across, padded), dtype=torch.bfloat16)
     wide = min(64, triton.next_power_of_2(padded))
-    part_kernels.split[triton.cdiv(images * pixels, 32), triton.cdiv(padded, wide)](
-        inner, out, out.stride(0), images * pixels, channels * pixels,
-        TO_ROW=to_row, TO_CHANNEL=to_channel, HW=pixels, C=channels, PADDED=padded,
-        PARTS=count, ROWS=32, WIDE=wide,
+    rows, block = images * frame.pixels, 2048 // wide
+    part_kernels.split[triton.cdiv(rows, block), triton.cdiv(padded, wide)](
+        inner, out, out.stride(0), rows, frame.top, frame.left, channels * height * width, *strides,
+        H=height, W=width, HIGH=frame.high, ACROSS=frame.across, C=channels, PADDED=padded,
+        PARTS=count, ROWS=block, WIDE=wide,
     )  # fmt: skip
     return out
 
@@ -174,14 +188,19 @@ def gather_tiles(count: int, channels: int, outs: int) -> dict[str, Any]:
     """Return how many pixels and outputs a program takes, and how many channels at a time."""
     wide = _tile(outs, 256 if count == 2 else 128)
     depth = _depth(channels, 64 if count == 1 else 32)
-    tiles = {"PIXELS": 64 if count == 3 else 128, "WIDE": wide, "DEPTH": depth}
-    return tiles | {"num_warps": 8 if count == 2 and wide > 64 else 4}
+    pixels = max(64 if count == 3 and wide > 64 else 128, 4096 // wide)
+    tiles = {"PIXELS": pixels, "WIDE": wide, "DEPTH": depth}
+    many = wide > 64 if count == 2 else wide == 64 and count == 3
+    return tiles | {"num_warps": 8 if many else 4}
 
 
 def weights_tiles(shape: Shape) -> dict[str, Any]:
-    """Return how many outputs and channels a program takes, and pixels at a time."""
-    most = {"half": (128, 128, 64), "tf32": (128, 64, 32)}.get(shape.precision, (64, 64, 32))
-    wide, depth = _tile(shape.outs, most[0]), _tile(shape.channels, most[1])
+    """Return how many outputs and numbers of a patch a program takes, and pixels at a time."""
+    large = shape.groups * shape.pixels > LARGE
+    exact = (64, 128 if large and shape.outs >= MANY else 64, 32)
+    most = {"half": (128, 128, 64), "tf32": (64, 128, 32)}.get(shape.precision, exact)
+    numbers = shape.high * shape.wide * _padded(shape.channels)
+    wide, depth = _tile(shape.outs, most[0]), _tile(numbers, most[1])
     tiles = {"WIDE": wide, "DEPTH": depth, "PIXELS": most[2]}
     return tiles | {"num_warps": 8 if wide * depth > 8192 else 4}
 

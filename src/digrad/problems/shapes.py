@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,6 +92,61 @@ class Shape:
             self, channels=self.outs, outs=self.channels, size=self.places, padding=(up, left),
             flipped=True,
         )  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """Zeros around an image, and how large it is with them."""
+
+    top: int
+    left: int
+    high: int
+    across: int
+
+    @property
+    def pixels(self) -> int:
+        return self.high * self.across
+
+    @classmethod
+    def of(cls, shape: Shape) -> "Frame":
+        """Return what patches of an image want: its padding, as far as they reach."""
+        ends = zip(shape.size, shape.places, shape.window, shape.stride, shape.padding, strict=True)
+        found = ((p, p + max(length, (places - 1) * s + k - p)) for length, places, k, s, p in ends)
+        (top, high), (left, across) = found
+        return cls(top, left, high, across)
+
+    @classmethod
+    def back(cls, shape: Shape) -> "Frame":
+        """Return what gradients of outputs want, for every pixel of an image to read its own."""
+        found = []
+        for axis in (0, 1):
+            some = [read for read in reads(shape, axis) if read.reach]
+            top = max([0, *(-read.first for read in some)])
+            ends = (read.first + read.reach + read.pixels - 1 for read in some)
+            found.append((top, top + max([shape.places[axis], *ends])))
+        (top, high), (left, across) = found
+        return cls(top, left, high, across)
+
+
+class Reads(NamedTuple):
+    """Which gradients of outputs the pixels a, a + stride, a + 2 stride, ... of an image read."""
+
+    pixels: int  # how many of them there are
+    first: int  # row of the gradients that the first of them reads first; the next the next
+    reach: int  # how many rows each reads
+    tap: int  # number of the window that belongs to the first; then every stride-th before it
+
+
+def reads(shape: Shape, axis: int) -> list[Reads]:
+    """Return what the pixels of every a read, up and down (0) or from side to side (1)."""
+    length, k = shape.size[axis], shape.window[axis]
+    s, p = shape.stride[axis], shape.padding[axis]
+    found = []
+    for a in range(min(s, length)):
+        least = (a + p) % s
+        reach = max(0, -(-(k - least) // s))
+        first = (a + p) // s - (reach - 1)
+        found.append(Reads(-(-(length - a) // s), first, reach, least + s * (reach - 1)))
+    return found
 
 
 def _precision(x: Tensor) -> str:

@@ -462,10 +462,10 @@ def _pace(
         # A recording takes a second and saves more of them in a thousand steps, of a module
         # in a hundred.
         jobs = len(experiment.networks) * len(experiment.algorithms)
-        saved = jobs * steps * (9e-5 + 2e-7 * trials * problem.nodes)
+        each = problem.compiling_saves(trials) if isinstance(problem, Compiled) else 0.0
         return Pace(
             several if steps > (100 if compiles else 1000) else "single",
-            "compiled" if compiles and saved > MODULE_SECONDS else "plain",
+            "compiled" if jobs * steps * each > MODULE_SECONDS else "plain",
         )
     if isinstance(method, Asynchronous) and not compiles:
         saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)

@@ -208,6 +208,19 @@ def buffers(rank: int, world: int) -> dict[str, Any]:
     return {"own": own, "common": common, "after": after, "again": again}
 
 
+def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:
+    """The buffers of a rank as they were stored, and as a new model has them after loading."""
+    net, model = directed_ring(world), normed(rank)
+    opt = Decentralized(model, "push-pull", net, timeout=20.0)
+    save_checkpoint(folder, opt)
+    opt.close()
+    other = normed(0)
+    again = Decentralized(other, "push-pull", net, timeout=20.0)
+    load_checkpoint(folder, again)
+    again.close()
+    return [list(m.buffers()) for m in (model, other)]
+
+
 def wrapped(rank: int, world: int, inside: bool) -> str:
     """A model in DistributedDataParallel, over all ranks or within a node of one rank."""
     alone = [distributed.new_group([k], backend="gloo") for k in range(world)]

@@ -1,6 +1,7 @@
 """The optimizer on real processes."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,13 @@ def test_all_ranks_evaluate_with_the_same_buffers() -> None:
         assert all(map(torch.equal, rank["common"], made[0]["common"]))
         assert all(map(torch.equal, rank["common"], rank["again"]))
         assert all(map(torch.equal, rank["own"], rank["after"]))
+
+
+def test_every_rank_stores_its_own_buffers(tmp_path: Path) -> None:
+    made = ran("stored_buffers", 2, folder=str(tmp_path))
+    for before, after in made:
+        assert all(map(torch.equal, before, after))
+    assert not torch.equal(made[0][0][0], made[1][0][0])
 
 
 def test_wrappers_that_average_gradients_over_nodes_are_refused() -> None:

@@ -228,7 +228,7 @@ class Decentralized(torch.optim.Optimizer):
         )
         self.t = 0  # steps taken
         if self._company is not None:
-            self._company.enter(self.rows, self._restart)
+            self._company.enter(self.rows, self._buffers, self._restart)
             self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
@@ -367,7 +367,7 @@ class Decentralized(torch.optim.Optimizer):
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
-            with ExitStack() as while_it_lasts:
+            with self._buffers.set_aside(), ExitStack() as while_it_lasts:
                 self._share(buffers, while_it_lasts)
                 yield xhat
         finally:
@@ -399,6 +399,17 @@ class Decentralized(torch.optim.Optimizer):
             return self.rows.xhat(self.t)
         company = self._company
         return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
+
+    @torch.no_grad()
+    def from_all(self, rows: Tensor) -> Tensor:
+        """Return a row of every node, in the models' type; every rank must ask for it.
+
+        Args:
+            rows: the own nodes', (own nodes, numbers). A peer that is behind gets them back.
+        """
+        if self._company is None:
+            return self.engine.gather(rows)
+        return self._company.sum(lambda: self.engine.gather(rows), lambda: rows)
 
     @property
     def seconds(self) -> float:
@@ -433,6 +444,7 @@ class Decentralized(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return all that the run needs to go on to the same bits, the models included.
 
+        Of modules that the optimizer knows, the buffers are included: batch norm's means.
         ``state`` has an entry for each own node, so that torch.distributed.checkpoint stores
         those of all ranks, and any layout of blocks can load them.
         """
@@ -443,9 +455,9 @@ class Decentralized(torch.optim.Optimizer):
         return {**super().state_dict(), "state": nodes, "run": self.run_state()}
 
     def node_state(self, row: int) -> stored.Pieces:
-        """Return the variables of one own node, and how often it skipped, as views."""
+        """Return the variables of one own node, its buffers, and how often it skipped."""
         self._check_usable(evaluating=True)
-        parts = stored.pieces(self.algorithm, self.rows.buckets, row)
+        parts = stored.pieces(self.algorithm, self.rows.buckets, row) | self._buffers.state(row)
         return {**parts, "skipped": [torch.tensor([self.skipped[row]])]}
 
     def run_state(self) -> dict[str, Any]:
@@ -469,8 +481,10 @@ class Decentralized(torch.optim.Optimizer):
         groups = stored.own_groups(state_dict["param_groups"], super().state_dict()["param_groups"])
         if "m" in nodes[0]:  # begun by a scheduler, perhaps, in the run that stored it
             self._groups.keep_momenta()
+        buffers = self._buffers.stored(nodes)
         self.engine.forget()
         stored.restore(self.algorithm, self.rows.buckets, nodes, run["absent"])
+        self._buffers.restore(buffers)
         super().load_state_dict({"state": {}, "param_groups": groups})
         self.t = int(run["steps"])
         self.skipped = [int(node["skipped"]) for node in nodes]

@@ -205,7 +205,13 @@ def buffers(rank: int, world: int) -> dict[str, Any]:
     with blind.consensus(model):
         again = [b.clone() for b in model.buffers()]
     blind.close()
-    return {"own": own, "common": common, "after": after, "again": again}
+    groups = [{"params": [p], "weight_decay": 0.0} for p in model.parameters()]
+    told = Decentralized(groups, "push-pull", net, model=model, timeout=20.0)
+    with told.consensus():
+        by_groups = [b.clone() for b in model.buffers()]
+    told.close()
+    found = {"own": own, "common": common, "after": after}
+    return {**found, "again": again, "by groups": by_groups}
 
 
 def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -421,6 +422,39 @@ def lazy() -> list[Any]:
 def test_parameters_that_are_refused(params: Callable[[], Any], text: str) -> None:
     with pytest.raises(ParameterError, match=text):
         Decentralized(params(), "push-pull", directed_ring(2))
+
+
+class TestModelBesideGroups:
+    """``model=`` says whose the parameters are, and which buffers there are."""
+
+    def test_one_module_for_each_own_node(self) -> None:
+        made = [nn.BatchNorm1d(2) for _ in range(2)]
+        groups = [[{"params": [m.weight], "lr": 0.5}, {"params": [m.bias]}] for m in made]
+        opt = Decentralized(groups, "push-pull", directed_ring(2), model=made)
+        made[1](torch.ones(3, 2))
+        own = made[1].running_mean.clone()
+        with opt.consensus():
+            assert torch.equal(made[0].running_mean, own / 2)
+        assert torch.equal(made[1].running_mean, own)
+        assert "buffer.running_var" in opt.state_dict()["state"]["node 1"]
+
+    @pytest.mark.parametrize(
+        ("model", "said"),
+        [
+            (
+                lambda made: [deepcopy(m) for m in made],
+                r"parameter 0, of shape \(2,\), is no param",
+            ),
+            (lambda made: made[::-1], r"is no parameter of model="),
+            (lambda made: made[0], "model= is 1 modules for 2 own nodes"),
+            (lambda made: [made[0], 3], "model= is a int[^$]*one torch.nn.Module"),
+        ],
+    )
+    def test_others_are_refused(self, model: Callable[[Any], Any], said: str) -> None:
+        made = [nn.BatchNorm1d(2) for _ in range(2)]
+        params = [m.parameters() for m in made]
+        with pytest.raises(ParameterError, match=said):
+            Decentralized(params, "push-pull", directed_ring(2), model=model(made))
 
 
 def test_sparse_gradients_are_refused() -> None:

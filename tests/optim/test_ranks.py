@@ -115,6 +115,7 @@ def test_all_ranks_evaluate_with_the_same_buffers() -> None:
         assert torch.equal(rank["common"][2], counts[0])
         assert all(map(torch.equal, rank["common"], made[0]["common"]))
         assert all(map(torch.equal, rank["common"], rank["again"]))
+        assert all(map(torch.equal, rank["common"], rank["by groups"]))
         assert all(map(torch.equal, rank["own"], rank["after"]))
 
 

@@ -57,7 +57,7 @@ from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
-from digrad.optim.layout import Layout, Parameters, lay_out
+from digrad.optim.layout import Layout, Modules, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
 from digrad.optim.scalars import Watch
@@ -79,13 +79,15 @@ class Decentralized(torch.optim.Optimizer):
     of them exchanges, the others send nothing.
     A parameter without a gradient counts as one with gradient zero; one that is frozen when
     the optimizer is made is left alone. Buffers (batch norm) stay each node's own until
-    ``consensus``, which knows of them if the models themselves are given.
+    ``consensus``. Pass the model itself, or ``model=model`` beside parameter groups: of bare
+    parameters nobody can tell which buffers there are, and each rank would evaluate, and store,
+    its model with its own.
 
     >>> import torch
     >>> from digrad.algorithms import PushPull
     >>> from digrad.networks import directed_ring
     >>> models = [torch.nn.Linear(2, 1) for _ in range(3)]  # three nodes in this process
-    >>> opt = Decentralized([m.parameters() for m in models], PushPull(), directed_ring(3), lr=0.1)
+    >>> opt = Decentralized(models, PushPull(), directed_ring(3), lr=0.1)
     >>> for m in models:
     ...     m(torch.ones(1, 2)).square().sum().backward()
     >>> opt.step()
@@ -101,6 +103,8 @@ class Decentralized(torch.optim.Optimizer):
         network: a network, a timetable, a graph, a file of one, or a pair of matrices, with one
             node for each rank or as many as the blocks have together.
         lr: γ, the step you would give SGD, or the inner optimizer.
+        model: the module, where ``params`` are its parameters or groups of them; for a block of
+            nodes a list of modules. Its buffers then belong to ``consensus`` and to checkpoints.
         weight_decay: λ; λx is added to the gradients, or to the update of an inner optimizer that
             decouples it (AdamW); by default the inner optimizer's own, or 0.
         inner: what makes a step of the method's direction: ``sgd``, ``adam``, ``adamw``, a class of
@@ -148,6 +152,7 @@ class Decentralized(torch.optim.Optimizer):
         network: AnyNetworkLike | str | Path | None = None,
         lr: float = 0.01,
         *,
+        model: Modules | None = None,
         weight_decay: float | None = None,
         inner: Any = None,
         scale_by_n_pi: bool = True,
@@ -176,7 +181,7 @@ class Decentralized(torch.optim.Optimizer):
         self._method = with_inner(_usable(as_algorithm(algorithm)), inner, options)
         if compress is not None:
             self._method = compressed(self._method, compress)
-        self.layout = lay_out(params)
+        self.layout = lay_out(params, model)
         refuse_wrapped(self.layout, group)
         self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
         self.network = self._the_network(network, blocks, group)
@@ -360,7 +365,8 @@ class Decentralized(torch.optim.Optimizer):
 
         Args:
             models: the own nodes' modules, for their buffers, if the optimizer was made of
-                parameters alone.
+                parameters alone, without ``model=``: then it knows of no buffers, and without this
+                each rank keeps its own here.
         """
         xhat = self.consensus_vector()
         buffers = self._buffers_of(models)
@@ -386,6 +392,8 @@ class Decentralized(torch.optim.Optimizer):
             self._company.sum(common, lambda: None)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
+        if models == self.layout.modules:
+            return self._buffers
         if models and len(models) != len(self.layout.models):
             what = f"{len(models)} models are given for {len(self.layout.models)} own nodes"
             raise ParameterError(message(what, hint="give one module for each own node"))

@@ -15,6 +15,7 @@ Entry: TypeAlias = Tensor | tuple[str, Tensor]
 Group: TypeAlias = Mapping[str, Any]
 Model: TypeAlias = torch.nn.Module | Iterable[Entry] | Iterable[Group]
 Parameters: TypeAlias = Model | Iterable[Model]
+Modules: TypeAlias = torch.nn.Module | Iterable[torch.nn.Module]
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,13 @@ class Layout:
                 )
 
 
-def lay_out(params: Parameters) -> Layout:
-    """Arrange parameters in rows: one model, or a list with one model for each own node."""
+def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
+    """Arrange parameters in rows: one model, or a list with one model for each own node.
+
+    Args:
+        params: of the own nodes.
+        modules: whose they are, where they are no modules themselves.
+    """
     given, is_block = _models(params)
     models = [_groups(model) for model in given]
     first = models[0]
@@ -148,7 +154,7 @@ def lay_out(params: Parameters) -> Layout:
         tuple(p for p in every if not p.requires_grad),
         tuple(_torch_group([model[g] for model in models]) for g in range(len(first))),
         is_block,
-        tuple(model for model in given if isinstance(model, torch.nn.Module)),
+        _modules(given, models, modules),
     )
 
 
@@ -157,6 +163,29 @@ class _Group:
     entries: list[tuple[str, Tensor]]  # without repetitions
     options: dict[str, Any]
     named: bool
+
+
+def _modules(
+    given: Sequence[Model], models: Sequence[Sequence[_Group]], modules: Modules | None
+) -> tuple[torch.nn.Module, ...]:
+    """Return the own nodes' modules, checked against the parameters; none if they are unknown."""
+    if modules is None:
+        return tuple(model for model in given if isinstance(model, torch.nn.Module))
+    known = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
+    odd = [type(m).__name__ for m in known if not isinstance(m, torch.nn.Module)]
+    if odd or len(known) != len(models):
+        said = f"a {odd[0]}" if odd else f"{len(known)} modules for {len(models)} own nodes"
+        hint = "pass one torch.nn.Module, or a list with one for each own node"
+        raise ParameterError(message(f"model= is {said}", hint=hint))
+    for module, groups in zip(known, models, strict=True):
+        _check_module(module)
+        own = {id(p) for p in module.parameters()}
+        for name, p in (entry for group in groups for entry in group.entries):
+            if id(p) not in own:
+                what = f"{name}, of shape {tuple(p.shape)}, is no parameter of model="
+                hint = "take the parameters from this very model, not from a copy of it"
+                raise ParameterError(message(what, hint=hint))
+    return tuple(known)
 
 
 def _models(params: Parameters) -> tuple[list[Model], bool]:

@@ -1,6 +1,7 @@
 """What the ranks of the tests do: functions of (rank, world, ...) run by ``engines.ranks``."""
 
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,24 @@ def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:
     load_checkpoint(folder, again)
     again.close()
     return [list(m.buffers()) for m in (model, other)]
+
+
+def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
+    """One rank halves its step size; what is said, and what a new optimizer loads."""
+    net, model = directed_ring(world), nn.Linear(2, 1)
+    opt = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    said = []
+    for lr in (0.4, 0.4 / (1 + rank), 0.4 / (1 + rank)):
+        opt.param_groups[0]["lr"] = lr
+        with warnings.catch_warnings(record=True) as caught, opt.consensus():
+            warnings.simplefilter("always")
+        said.append([str(one.message) for one in caught])
+    save_checkpoint(folder, opt)
+    opt.close()
+    again = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    load_checkpoint(folder, again)
+    again.close()
+    return {"said": said, "lr": again.param_groups[0]["lr"]}
 
 
 def wrapped(rank: int, world: int, inside: bool) -> str:

@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
+from warnings import warn
 
 import torch
 from torch import Tensor, distributed
@@ -51,6 +52,7 @@ from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, as_any,
 from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
+from digrad.optim.agreement import disagreement, options_row
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
 from digrad.optim.company import Company, How
@@ -237,7 +239,7 @@ class Decentralized(torch.optim.Optimizer):
             self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
-        self._evaluating = self._cut_off = False
+        self._evaluating = self._cut_off = self._warned = False
         self._watch = Watch(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
@@ -369,6 +371,7 @@ class Decentralized(torch.optim.Optimizer):
                 each rank keeps its own here.
         """
         xhat = self.consensus_vector()
+        self.compare_options()
         buffers = self._buffers_of(models)
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
@@ -419,6 +422,22 @@ class Decentralized(torch.optim.Optimizer):
             return self.engine.gather(rows)
         return self._company.sum(lambda: self.engine.gather(rows), lambda: rows)
 
+    def compare_options(self) -> None:
+        """Warn on rank 0, once, if ranks have come to different options; every rank must ask.
+
+        ``consensus``, ``watch`` and ``save_checkpoint`` do so.
+        """
+        if self.engine.world == 1:
+            return
+        names = list(self._groups.defaults)
+        own = options_row(self.param_groups, names).to(self.rows.models)
+        every = self.from_all(own.expand(len(self.rows.models), -1).contiguous())
+        if self._warned or self.engine.rank or len(every) != sum(self.engine.blocks):
+            return
+        if said := disagreement(every, self.engine.blocks, self.param_groups, names):
+            self._warned = True
+            warn(said, stacklevel=3)
+
     @property
     def seconds(self) -> float:
         """Wall-clock seconds from the beginning of the first step to the end of the last.
@@ -443,6 +462,7 @@ class Decentralized(torch.optim.Optimizer):
 
     def _measured(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Return what all nodes measure together; nothing where the others have done so."""
+        self.compare_options()
         return measure() if self._company is None else self._company.sum(measure, dict)
 
     def note(self, loss: float | Tensor) -> None:

@@ -178,7 +178,7 @@ def watched(rank: int, world: int, folder: str) -> dict[str, float]:
         opt.note(float(rank + t))
         opt.step()
     distributed.barrier()
-    assert rank == 0 or not opt._watch._logger
+    assert rank == 0 or not opt._watch._loggers[0].logger
     assert rank > 0 or list(Path(folder).iterdir())
     return measure(opt.rows)
 

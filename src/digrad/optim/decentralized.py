@@ -446,16 +446,17 @@ class Decentralized(torch.optim.Optimizer):
         """
         return self._watch.seconds
 
-    def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
-        """Log scalars every so many steps; call it on every rank.
+    def watch(self, logger: Logger | Writer | str | Path, every: int = 100) -> None:
+        """Log scalars every so many steps; call it on every rank, once for each logger.
 
         See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:
-            logger: a folder for TensorBoard, a ``SummaryWriter``, a ``CSVLogger``, a run of Weights
-                & Biases, or whatever has a method ``log(scalars, step)``; see
-                ``digrad.optim.loggers``. Ranks other than 0 may pass anything.
+            logger: a folder for TensorBoard, a file ``scalars.csv`` (``CSVLogger``), a
+                ``SummaryWriter``, a run of Weights & Biases, or whatever has a method
+                ``log(scalars, step)``; see ``digrad.optim.loggers``. Ranks other than 0 may pass
+                anything.
             every: how many steps from one entry to the next.
         """
         self._watch.open(logger, every)

@@ -21,6 +21,7 @@ from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
+from digrad.optim.loggers import free_name
 from digrad.optim.tensor_files import read_tensors, write_tensors
 from digrad.peers.epochs import Epoch
 from digrad.peers.local import key_file
@@ -92,9 +93,7 @@ def run_peer(
 def _put_aside(record: Path) -> None:
     """Keep what an earlier start of this node has recorded, under another name."""
     if record.exists():
-        numbers = range(1, 1 << 20)
-        free = (record.with_suffix(f".{k}.csv") for k in numbers)
-        record.rename(next(path for path in free if not path.exists()))
+        record.rename(free_name(record))
 
 
 def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:

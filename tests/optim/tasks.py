@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed import checkpoint as dcp
 
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.routes import bounds_of
 from digrad.networks import build, directed_ring
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
@@ -246,17 +248,30 @@ def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
     return {"said": said, "lr": again.param_groups[0]["lr"]}
 
 
-def wrapped(rank: int, world: int, inside: bool) -> str:
+def wrapped(rank: int, world: int) -> dict[str, str]:
     """A model in DistributedDataParallel, over all ranks or within a node of one rank."""
     alone = [distributed.new_group([k], backend="gloo") for k in range(world)]
-    group = alone[rank] if inside else None
-    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1), process_group=group)
-    net = directed_ring(world)
-    opt = Decentralized(model.module.parameters(), "push-pull", net, timeout=20.0)
-    model(torch.ones(1, 2)).sum().backward()
+    said = {}
+    for how in ("before", "after", "inside", "gone"):
+        try:
+            _wrap(how, world, alone[rank] if how == "inside" else None)
+            said[how] = "fine"
+        except ParameterError as error:
+            said[how] = str(error)
+    return said
+
+
+def _wrap(how: str, world: int, group: Any) -> None:
+    model = nn.Linear(2, 1)
+    wrap = partial(nn.parallel.DistributedDataParallel, model, process_group=group)
+    wrapper: Any = wrap() if how != "after" else None
+    if how == "gone":
+        wrapper.itself, wrapper = wrapper, None  # garbage, but nobody has collected it
+    opt = Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)
+    wrapper = wrap() if how == "after" else wrapper
+    (wrapper or model)(torch.ones(1, 2)).sum().backward()
     opt.step()
     opt.close()
-    return "fine"
 
 
 def nccl(rank: int, world: int) -> float:

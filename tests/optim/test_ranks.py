@@ -138,10 +138,11 @@ def test_step_sizes_that_drift_apart_are_named(tmp_path: Path) -> None:
 
 def test_wrappers_that_average_gradients_over_nodes_are_refused() -> None:
     """Wherever the parameters were taken from; within a node they are fine."""
-    said = errors("wrapped", 2, inside=False)
-    assert all("wrapped in DistributedDataParallel, which averages" in text for text in said)
-    assert all("hint: train the model itself, model.module" in text for text in said)
-    assert ran("wrapped", 2, inside=True) == ["fine", "fine"]
+    for said in ran("wrapped", 2):
+        for how in ("before", "after"):  # the optimizer was made
+            assert "DistributedDataParallel, which averages over 2 ranks" in said[how]
+            assert "hint: remove the DistributedDataParallel(...) line" in said[how]
+        assert (said["inside"], said["gone"]) == ("fine", "fine")
 
 
 @NO_GPU

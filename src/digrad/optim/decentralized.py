@@ -185,6 +185,7 @@ class Decentralized(torch.optim.Optimizer):
             self._method = compressed(self._method, compress)
         self.layout = lay_out(params, model)
         refuse_wrapped(self.layout, group)
+        self._group = group
         self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
         self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
@@ -239,7 +240,7 @@ class Decentralized(torch.optim.Optimizer):
             self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
-        self._evaluating = self._cut_off = self._warned = False
+        self._evaluating = self._cut_off = self._warned = self._looked = False
         self._watch = Watch(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
@@ -592,6 +593,9 @@ class Decentralized(torch.optim.Optimizer):
 
     def _check_gradients(self) -> list[int]:
         """Return the own nodes whose gradients are left out in this step."""
+        if not self._looked:  # for wrappers, which may have come after the optimizer
+            refuse_wrapped(self.layout, self._group)
+            self._looked = True
         self.layout.check_in_place(self.rows.models)
         bad = unusable(self.layout)
         first, scaled = self.engine.rows.start, hasattr(self, "found_inf")

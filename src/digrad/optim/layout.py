@@ -254,7 +254,8 @@ def _check_module(model: torch.nn.Module) -> None:
     kinds = {type(model).__name__} & {"DistributedDataParallel", "DataParallel"}
     if kinds:
         what = f"the model is wrapped in {kinds.pop()}, which averages the gradients of all ranks"
-        hint = "pass the model itself: model.module; the network does the exchange"
+        hint = "remove the line that wraps it: the network does the exchange; where it joins the "
+        hint += "GPUs of one node, pass model.module"
         raise ParameterError(message(what, hint=hint))
 
 

@@ -57,7 +57,7 @@ from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
 from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
-from digrad.optim.gradients import stopped, unusable
+from digrad.optim.gradients import refuse_none, stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
 from digrad.optim.layout import Layout, Modules, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
@@ -79,7 +79,8 @@ class Decentralized(torch.optim.Optimizer):
     that cycle momentum or betas included.
     Of methods that take steps at home (local-sgp, k-gt), K calls of ``step`` are a round: the last
     of them exchanges, the others send nothing.
-    A parameter without a gradient counts as one with gradient zero; one that is frozen when
+    A parameter without a gradient counts as one with gradient zero, but a step of a node without
+    any gradient is an error: backward was forgotten. A parameter that is frozen when
     the optimizer is made is left alone. Buffers (batch norm) stay each node's own until
     ``consensus``. Pass the model itself, or ``model=model`` beside parameter groups: of bare
     parameters nobody can tell which buffers there are, and each rank would evaluate, and store,
@@ -597,6 +598,7 @@ class Decentralized(torch.optim.Optimizer):
             refuse_wrapped(self.layout, self._group)
             self._looked = True
         self.layout.check_in_place(self.rows.models)
+        refuse_none(self.layout, self.engine.rows.start, self.t)
         bad = unusable(self.layout)
         first, scaled = self.engine.rows.start, hasattr(self, "found_inf")
         if bad and self._nonfinite == "stop" and not scaled:

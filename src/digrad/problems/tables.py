@@ -1,7 +1,7 @@
 """Rows of tables picked by number, a table a node: (G, V, D) and (G, ...) to (G, ..., D).
 
-The compiler adds up gradients of a row that is picked twice in whatever order they come, so that
-no run could be repeated to the bit; this it takes as it is. The library has a fixed order.
+On a GPU neither the library nor compiled code adds up gradients of a row that is picked often in
+a fixed order, so that no run could be repeated to the bit: there is a kernel for that.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from digrad.problems.gpu import kernels_for
 from digrad.problems.operators import many_rows, operator
 
 
@@ -22,6 +23,10 @@ def look_up(tables: Tensor, numbers: Tensor) -> Tensor:
 @operator
 def look_up_backward(grad: Tensor, numbers: Tensor, rows: int) -> Tensor:
     """Return the gradients with respect to tables of so many rows."""
+    if (kernels := kernels_for(grad, "table_kernels")) is not None:
+        flat = grad.flatten(1, -2), numbers.flatten(1)
+        made: Tensor = kernels.table_gradient(*flat, rows)
+        return made
     places, every = _in_one(numbers, rows), len(grad) * rows
     found: Tensor = torch.ops.aten.embedding_dense_backward(grad, places, every, -1, False)
     return found.view(len(grad), rows, grad.shape[-1])

@@ -244,6 +244,10 @@ def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
     opt.close()
     again = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
     load_checkpoint(folder, again)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again.compare_options()
+    said.append([str(one.message) for one in caught])
     again.close()
     return {"said": said, "lr": again.param_groups[0]["lr"]}
 

@@ -195,7 +195,7 @@ class Decentralized(torch.optim.Optimizer):
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)
-        super().__init__(groups, self._groups.defaults)
+        super().__init__(groups, dict(self._groups.defaults))  # PyTorch adds keys when it loads
         self._buffers = Buffers(self.layout.modules)
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)

@@ -35,9 +35,7 @@ def main() -> None:
     with dg.join() as here:
         data = own_data(here.rank)
         model = torch.nn.Linear(DIM, 1)
-        opt = dg.Decentralized(
-            model.parameters(), options.algorithm, options.network, lr=options.lr
-        )
+        opt = dg.Decentralized(model, options.algorithm, options.network, lr=options.lr)
         batches = dg.NodeSampler(len(data), batch=8, seed=0, node=here.rank, steps=options.steps)
         for inputs, labels in DataLoader(data, batch_sampler=batches):
             opt.zero_grad()

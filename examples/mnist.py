@@ -43,7 +43,7 @@ def train_and_test(options: argparse.Namespace, node: int, nodes: int) -> None:
 
     torch.manual_seed(node)  # for dropout; all start from the parameters of node 0
     model = CNN()
-    opt = dg.Decentralized(model.parameters(), "push-pull", "exponential", lr=options.lr)
+    opt = dg.Decentralized(model, "push-pull", "exponential", lr=options.lr)
     scheduler = CosineAnnealingLR(opt, options.steps)
     if options.checkpoints and (extra := dg.load_checkpoint(options.checkpoints, opt)):
         scheduler.load_state_dict(extra["scheduler"])

@@ -51,7 +51,7 @@ def fine_tune(options: argparse.Namespace, node: int, nodes: int) -> None:
         model.load_state_dict(torch.load(options.start, weights_only=True))
     method = dg.algorithms.PushPull(y_form="cta")  # trackers travel while gradients are computed
     opt = dg.Decentralized(
-        model.parameters(), method, "directed-ring", lr=options.lr, message_dtype=torch.bfloat16
+        model, method, "directed-ring", lr=options.lr, message_dtype=torch.bfloat16
     )
     batches = dg.NodeSampler(len(own), batch=2 * 8, seed=0, node=node, steps=options.steps)
     for inputs, targets in DataLoader(own, batch_sampler=batches):

@@ -5,7 +5,7 @@ import digrad as dg
 net = dg.network("multi-sub-ring", n=20)
 print(dg.analyze(net))
 run = dg.simulate("logistic", net, ["push-pull", "sgp"], lr=[0.1, 0.05], steps=500, seeds=3)
-opt = dg.Decentralized(model.parameters(), "push-pull", "exponential", lr=0.1)
+opt = dg.Decentralized(model, "push-pull", "exponential", lr=0.1)
 """
 
 from importlib import import_module

@@ -1,5 +1,6 @@
 """Notices: who is blamed, and what is said, when ranks wait for each other in vain."""
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -66,17 +67,29 @@ def in_exchange(number: int, verb: str, *peers: int) -> Notice:
     return Notice(f"waited for the others, in exchange {number} ({verb})", peers)
 
 
+@pytest.mark.parametrize("verb", ["weighted", "gather", "pull"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_an_answer_asked_for_by_one_rank_alone(verb: str, lost: bool) -> None:
+    """As users of DDP evaluate and save: the hint says that all ranks have to."""
+    alone = replace(in_exchange(14, verb, 1), lost=lost)
+    said = verdict({0: alone}, rank=0)
+    told = "every rank must call consensus() and save_checkpoint(), not rank 0 alone"
+    assert (told in said) == (verb != "pull")
+    assert "look at the output of rank 1" in said
+
+
 def test_who_took_another_number_of_steps() -> None:
     """Those that measure already took fewer, those that still mix more; no timeout would help."""
     mixing = {k: in_exchange(32, "push", 1) for k in (0, 2, 3)}
     fewer = verdict({**mixing, 1: in_exchange(32, "weighted", 0, 2, 3)}, rank=2)
     assert fewer.startswith("rank 1 took fewer steps than the others\n")
-    assert fewer.endswith("look at the loop and the data of rank 1")
+    assert "look at the loop and the data of rank 1; every rank must call consensus()" in fewer
     done = {k: in_exchange(32, "gather", 3) for k in (0, 1, 2)}
     more = verdict({**done, 3: in_exchange(32, "pull", 0)}, rank=0)
     assert more.startswith("rank 3 took more steps than the others\n")
     two = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(7, "mean", 0)}, rank=0)
     assert two.startswith("rank 1 took fewer steps than the others\n")
+    assert two.endswith("look at the loop and the data of rank 1")
     unclear = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(8, "pull", 0)}, rank=0)
     assert unclear.startswith("the ranks wait for each other\n")
     assert unclear.endswith("has one taken fewer steps?")

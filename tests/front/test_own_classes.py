@@ -150,6 +150,8 @@ def test_own_names_on_every_way_in(place: Path, command: Any, monkeypatch: Any) 
     opt = dg.Decentralized([m.parameters() for m in models], "mine.py:Gossip", "mine.py:hub", lr=1)
     assert opt.network.n == 4
     assert type(opt.algorithm).__name__ == "Gossip"
+    for model in models:
+        model(torch.ones(1, 2)).sum().backward()
     opt.step()
 
 

@@ -1,6 +1,8 @@
 """What the ranks of the tests do: functions of (rank, world, ...) run by ``engines.ranks``."""
 
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed import checkpoint as dcp
 
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.routes import bounds_of
 from digrad.networks import build, directed_ring
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
@@ -177,7 +180,7 @@ def watched(rank: int, world: int, folder: str) -> dict[str, float]:
         opt.note(float(rank + t))
         opt.step()
     distributed.barrier()
-    assert rank == 0 or not opt._watch._logger
+    assert rank == 0 or not opt._watch._loggers[0].logger
     assert rank > 0 or list(Path(folder).iterdir())
     return measure(opt.rows)
 
@@ -205,20 +208,74 @@ def buffers(rank: int, world: int) -> dict[str, Any]:
     with blind.consensus(model):
         again = [b.clone() for b in model.buffers()]
     blind.close()
-    return {"own": own, "common": common, "after": after, "again": again}
+    groups = [{"params": [p], "weight_decay": 0.0} for p in model.parameters()]
+    told = Decentralized(groups, "push-pull", net, model=model, timeout=20.0)
+    with told.consensus():
+        by_groups = [b.clone() for b in model.buffers()]
+    told.close()
+    found = {"own": own, "common": common, "after": after}
+    return {**found, "again": again, "by groups": by_groups}
 
 
-def wrapped(rank: int, world: int, inside: bool) -> str:
+def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:
+    """The buffers of a rank as they were stored, and as a new model has them after loading."""
+    net, model = directed_ring(world), normed(rank)
+    opt = Decentralized(model, "push-pull", net, timeout=20.0)
+    save_checkpoint(folder, opt)
+    opt.close()
+    other = normed(0)
+    again = Decentralized(other, "push-pull", net, timeout=20.0)
+    load_checkpoint(folder, again)
+    again.close()
+    return [list(m.buffers()) for m in (model, other)]
+
+
+def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
+    """One rank halves its step size; what is said, and what a new optimizer loads."""
+    net, model = directed_ring(world), nn.Linear(2, 1)
+    opt = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    said = []
+    for lr in (0.4, 0.4 / (1 + rank), 0.4 / (1 + rank)):
+        opt.param_groups[0]["lr"] = lr
+        with warnings.catch_warnings(record=True) as caught, opt.consensus():
+            warnings.simplefilter("always")
+        said.append([str(one.message) for one in caught])
+    save_checkpoint(folder, opt)
+    opt.close()
+    again = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    load_checkpoint(folder, again)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again.compare_options()
+    said.append([str(one.message) for one in caught])
+    again.close()
+    return {"said": said, "lr": again.param_groups[0]["lr"]}
+
+
+def wrapped(rank: int, world: int) -> dict[str, str]:
     """A model in DistributedDataParallel, over all ranks or within a node of one rank."""
     alone = [distributed.new_group([k], backend="gloo") for k in range(world)]
-    group = alone[rank] if inside else None
-    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1), process_group=group)
-    net = directed_ring(world)
-    opt = Decentralized(model.module.parameters(), "push-pull", net, timeout=20.0)
-    model(torch.ones(1, 2)).sum().backward()
+    said = {}
+    for how in ("before", "after", "inside", "gone"):
+        try:
+            _wrap(how, world, alone[rank] if how == "inside" else None)
+            said[how] = "fine"
+        except ParameterError as error:
+            said[how] = str(error)
+    return said
+
+
+def _wrap(how: str, world: int, group: Any) -> None:
+    model = nn.Linear(2, 1)
+    wrap = partial(nn.parallel.DistributedDataParallel, model, process_group=group)
+    wrapper: Any = wrap() if how != "after" else None
+    if how == "gone":
+        wrapper.itself, wrapper = wrapper, None  # garbage, but nobody has collected it
+    opt = Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)
+    wrapper = wrap() if how == "after" else wrapper
+    (wrapper or model)(torch.ones(1, 2)).sum().backward()
     opt.step()
     opt.close()
-    return "fine"
 
 
 def nccl(rank: int, world: int) -> float:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from digrad.base.errors import DigradError, FileFormatError, ParameterError
-from digrad.networks import exponential
+from digrad.networks import directed_ring, exponential
 from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
 from digrad.optim.json_values import decode, encode
 from digrad.optim.tensor_files import KINDS, _tensor, read_tensors, write_tensors
@@ -44,6 +46,94 @@ def test_a_run_goes_on_to_the_same_bits(form: str, steps: int, tmp_path: Path) -
     assert other.t == steps
     train(other, others, 4)
     assert torch.equal(rows(made), rows(others))
+
+
+class TestBuffers:
+    """Batch norm's means are part of a run: each node's own, in its file."""
+
+    def test_they_are_stored_and_come_back(self, tmp_path: Path) -> None:
+        opt, made = normed()
+        see(opt, made, 2)
+        own = [b.clone() for m in made for b in m.buffers()]
+        with opt.consensus():  # the common ones are not what is stored
+            state = opt.state_dict()
+            save_checkpoint(tmp_path, opt)
+        see(opt, made, 3)
+        for load in (lambda o: load_checkpoint(tmp_path, o), lambda o: o.load_state_dict(state)):
+            other, others = normed()
+            load(other)
+            assert all(map(torch.equal, own, (b for m in others for b in m.buffers())))
+            see(other, others, 3)
+            for a, b in zip(made, others, strict=True):
+                assert str(a.state_dict()) == str(b.state_dict())
+                assert all(map(torch.equal, a.state_dict().values(), b.state_dict().values()))
+
+    def test_those_that_a_module_does_not_store_are_left_out(self) -> None:
+        made = [nn.Linear(2, 1) for _ in range(3)]
+        for k, m in enumerate(made):
+            m.register_buffer("turn", torch.full((2,), k + 1j))
+            m.register_buffer("passing", torch.zeros(1), persistent=False)
+        opt = Decentralized(made, "push-pull", directed_ring(3))
+        state = opt.state_dict()
+        assert {k for k in state["state"]["node 0"] if "." in k} == {"buffer.turn"}
+        with opt.consensus():
+            assert made[0].turn.tolist() == [1 + 1j, 1 + 1j]
+        made[2].turn.zero_()
+        opt.load_state_dict(state)
+        assert made[2].turn.tolist() == [2 + 1j, 2 + 1j]
+
+    def test_older_states_have_none(self) -> None:
+        opt, made = normed()
+        see(opt, made, 1)
+        state, blind = opt.state_dict(), Decentralized([m.parameters() for m in made], *HOW)
+        with pytest.raises(CheckpointError, match=r"buffers are stored, 1.run[^$]*model=model"):
+            blind.load_state_dict(state)
+        with pytest.warns(UserWarning, match=r"has no buffers: 1.running_mean, .* not resumed"):
+            opt.load_state_dict(blind.state_dict())
+
+    @pytest.mark.parametrize(
+        ("name", "value", "said"),
+        [
+            ("1.running_mean", torch.zeros(7), "the stored buffer 1.running_mean is 7 of torch.fl"),
+            ("2.odd", torch.zeros(7), "of another model: it has 2.odd, which the model has not"),
+        ],
+    )
+    def test_those_of_another_model(self, name: str, value: torch.Tensor, said: str) -> None:
+        opt, made = normed()
+        see(opt, made, 1)
+        before, state = rows_of(made), opt.state_dict()
+        state["state"]["node 0"]["buffer." + name] = value
+        see(opt, made, 1)
+        assert not torch.equal(rows_of(made), before)
+        before = rows_of(made)
+        with pytest.raises(CheckpointError, match=re.escape(said)):
+            opt.load_state_dict(state)
+        assert torch.equal(rows_of(made), before)
+
+
+HOW = "push-pull", directed_ring(3)
+
+
+def normed() -> tuple[Decentralized, list[nn.Sequential]]:
+    """Three nodes with batch norm."""
+    torch.manual_seed(0)
+    made = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)) for _ in range(3)]
+    return Decentralized(made, *HOW, lr=0.1), made
+
+
+def see(opt: Decentralized, made: list[nn.Sequential], steps: int) -> None:
+    """Take steps with data that depend on the step and the node alone."""
+    for _ in range(steps):
+        opt.zero_grad()
+        for k, m in enumerate(made):
+            draw = torch.Generator().manual_seed(10 * opt.t + k)
+            m(k + torch.randn(8, 3, generator=draw)).square().mean().backward()
+        opt.step()
+
+
+def rows_of(made: list[nn.Sequential]) -> torch.Tensor:
+    """Everything that the models hold, as one row."""
+    return torch.cat([v.flatten().double() for m in made for v in m.state_dict().values()])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -175,6 +265,11 @@ def test_tensors_of_every_kind(tmp_path: Path) -> None:
     for name, value in tensors.items():
         assert torch.equal(read[name], value)
         assert read[name].dtype == value.dtype
+
+
+def test_kinds_that_the_format_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"x has type torch.complex64[^$]*view_as_real"):
+        write_tensors(tmp_path / "a", {"x": [torch.zeros(1, dtype=torch.complex64)]}, {})
 
 
 def test_the_format_is_safetensors(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -254,7 +255,7 @@ def test_a_bad_gradient_at_the_first_step_counts_as_zero() -> None:
             loss.backward()
     made[3].number.grad.fill_(torch.nan)
     for p in others[3].parameters():
-        p.grad = None
+        p.grad.zero_()
     opt.step()
     other.step()
     assert torch.equal(rows(made), rows(others))
@@ -326,9 +327,11 @@ class TestParameters:
             train(opt, made, 1)
 
     def test_tied_ones_count_once(self) -> None:
-        made = [nn.Linear(3, 3) for _ in range(2)]
-        opt = Decentralized([[m.weight, m.bias, m.weight] for m in made], "sgp", directed_ring(2))
-        assert opt.layout.dim == 12
+        made = [nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(2)]
+        for m in made:
+            m[1].weight = m[0].weight
+        for given in (made, [m.parameters() for m in made]):
+            assert Decentralized(given, "sgp", directed_ring(2)).layout.dim == 15
 
     def test_channels_last_stays(self) -> None:
         made = [nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last) for _ in range(2)]
@@ -394,6 +397,16 @@ def shared() -> list[Any]:
     return [[p], [p]]
 
 
+def twice() -> list[Any]:
+    p = fresh(2)
+    return [p, fresh(3), p]
+
+
+def in_two_groups() -> list[Any]:
+    p = fresh(2)
+    return [{"params": [p, fresh(3)]}, {"params": [fresh(1), p]}]
+
+
 def lazy() -> list[Any]:
     return [nn.LazyLinear(2).parameters()]
 
@@ -416,6 +429,8 @@ def lazy() -> list[Any]:
         (lambda: [[fresh(2)], [fresh(3)]], "own node 1 differs"),
         (lazy, "has no shape yet"),
         (shared, "two nodes share a parameter"),
+        (twice, "parameter 2 is listed twice in its parameter group, as parameter 0 too"),
+        (in_two_groups, "parameter 3 is listed twice in parameter groups 0 and 1, as parameter 0"),
     ],
 )
 def test_parameters_that_are_refused(params: Callable[[], Any], text: str) -> None:
@@ -423,10 +438,60 @@ def test_parameters_that_are_refused(params: Callable[[], Any], text: str) -> No
         Decentralized(params(), "push-pull", directed_ring(2))
 
 
+class TestModelBesideGroups:
+    """``model=`` says whose the parameters are, and which buffers there are."""
+
+    def test_one_module_for_each_own_node(self) -> None:
+        made = [nn.BatchNorm1d(2) for _ in range(2)]
+        groups = [[{"params": [m.weight], "lr": 0.5}, {"params": [m.bias]}] for m in made]
+        opt = Decentralized(groups, "push-pull", directed_ring(2), model=made)
+        made[1](torch.ones(3, 2))
+        own = made[1].running_mean.clone()
+        with opt.consensus():
+            assert torch.equal(made[0].running_mean, own / 2)
+        assert torch.equal(made[1].running_mean, own)
+        assert "buffer.running_var" in opt.state_dict()["state"]["node 1"]
+
+    @pytest.mark.parametrize(
+        ("model", "said"),
+        [
+            (
+                lambda made: [deepcopy(m) for m in made],
+                r"parameter 0, of shape \(2,\), is no param",
+            ),
+            (lambda made: made[::-1], r"is no parameter of model="),
+            (lambda made: made[0], "model= is 1 modules for 2 own nodes"),
+            (lambda made: [made[0], 3], "model= is a int[^$]*one torch.nn.Module"),
+        ],
+    )
+    def test_others_are_refused(self, model: Callable[[Any], Any], said: str) -> None:
+        made = [nn.BatchNorm1d(2) for _ in range(2)]
+        params = [m.parameters() for m in made]
+        with pytest.raises(ParameterError, match=said):
+            Decentralized(params, "push-pull", directed_ring(2), model=model(made))
+
+
+def test_a_step_without_backward() -> None:
+    """An error, where no parameter of a node has a gradient; nothing has moved."""
+    opt, made = make()
+    with pytest.raises(ParameterError, match=r"no parameter of node 0 has a gr[^$]*backward\(\)"):
+        opt.step()
+    for m in made[:-1]:
+        m.vector.grad = torch.ones_like(m.vector)  # one of three is enough
+    with pytest.raises(ParameterError, match=f"no parameter of node {len(made) - 1} has a grad"):
+        opt.step()
+    made[-1].number.grad = torch.zeros_like(made[-1].number)
+    opt.step()
+    opt.zero_grad(set_to_none=False)
+    opt.step()
+    assert opt.t == 2
+
+
 def test_sparse_gradients_are_refused() -> None:
     made = [nn.Embedding(4, 2, sparse=True) for _ in range(2)]
     opt = Decentralized([m.named_parameters() for m in made], "push-pull", directed_ring(2))
-    made[0](torch.tensor([1])).sum().backward()
+    for m in made:
+        m(torch.tensor([1])).sum().backward()
     with pytest.raises(ParameterError, match="gradient of weight is sparse"):
         opt.step()
 

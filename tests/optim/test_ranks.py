@@ -1,6 +1,7 @@
 """The optimizer on real processes."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,15 +115,34 @@ def test_all_ranks_evaluate_with_the_same_buffers() -> None:
         assert torch.equal(rank["common"][2], counts[0])
         assert all(map(torch.equal, rank["common"], made[0]["common"]))
         assert all(map(torch.equal, rank["common"], rank["again"]))
+        assert all(map(torch.equal, rank["common"], rank["by groups"]))
         assert all(map(torch.equal, rank["own"], rank["after"]))
+
+
+def test_every_rank_stores_its_own_buffers(tmp_path: Path) -> None:
+    made = ran("stored_buffers", 2, folder=str(tmp_path))
+    for before, after in made:
+        assert all(map(torch.equal, before, after))
+    assert not torch.equal(made[0][0][0], made[1][0][0])
+
+
+def test_step_sizes_that_drift_apart_are_named(tmp_path: Path) -> None:
+    """Once, on rank 0; and each rank goes on with its own, of which a new optimizer warns too."""
+    first, other = ran("drifted", 2, folder=str(tmp_path))
+    assert [len(said) for said in first["said"]] == [0, 1, 0, 1]
+    assert "group 0: lr is 0.4 on rank 0; 0.2 on rank 1\n" in first["said"][1][0]
+    assert "hint: give schedulers the same number on every rank" in first["said"][1][0]
+    assert other["said"] == [[], [], [], []]
+    assert [first["lr"], other["lr"]] == [0.4, 0.2]
 
 
 def test_wrappers_that_average_gradients_over_nodes_are_refused() -> None:
     """Wherever the parameters were taken from; within a node they are fine."""
-    said = errors("wrapped", 2, inside=False)
-    assert all("wrapped in DistributedDataParallel, which averages" in text for text in said)
-    assert all("hint: train the model itself, model.module" in text for text in said)
-    assert ran("wrapped", 2, inside=True) == ["fine", "fine"]
+    for said in ran("wrapped", 2):
+        for how in ("before", "after"):  # the optimizer was made
+            assert "DistributedDataParallel, which averages over 2 ranks" in said[how]
+            assert "hint: remove the DistributedDataParallel(...) line" in said[how]
+        assert (said["inside"], said["gone"]) == ("fine", "fine")
 
 
 @NO_GPU

@@ -128,6 +128,53 @@ def test_whatever_has_a_method_log(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 4
 
 
+def test_several_loggers(tmp_path: Path) -> None:
+    """Each at its own steps; a path that ends in .csv is a file."""
+    net, often, seldom = network_of("push-pull"), Kept(), Kept()
+    made = models(net.n)
+    opt = Decentralized(made, "push-pull", net)
+    opt.watch(often, every=2)
+    opt.watch(tmp_path / "scalars.csv", every=2)
+    opt.watch(seldom, every=3)
+    train(opt, made, 6)
+    assert [step for step, _ in often.entries] == steps_of(tmp_path / "scalars.csv") == [2, 4, 6]
+    assert [step for step, _ in seldom.entries] == [3, 6]
+
+
+def steps_of(path: Path) -> list[int]:
+    return [int(line.split(",")[0]) for line in path.read_text().splitlines()[1:]]
+
+
+def test_runs_do_not_mix_in_one_file(tmp_path: Path) -> None:
+    net, path = network_of("push-pull"), tmp_path / "scalars.csv"
+
+    def run(state: Any, steps: int, every: int) -> Any:
+        made = models(net.n)
+        opt = Decentralized(made, "push-pull", net)
+        opt.watch(str(path), every)
+        if state is not None:
+            opt.load_state_dict(state)
+        train(opt, made, steps)
+        return opt.state_dict()
+
+    at_4 = run(None, 4, 2)
+    run(at_4, 4, 2)  # resumed at its last row: the same file goes on
+    assert steps_of(path) == [2, 4, 6, 8]
+    run(at_4, 2, 2)  # resumed before it
+    assert steps_of(path) == [2, 4, 6]
+    assert steps_of(tmp_path / "scalars.1.csv") == [2, 4, 6, 8]
+    run(None, 6, 3)  # another run
+    assert steps_of(path) == [3, 6]
+    assert steps_of(tmp_path / "scalars.2.csv") == [2, 4, 6]
+
+
+@pytest.mark.parametrize("text", ["name,age\nA,3\n", "step,loss\nx,1\n", "\0"])
+def test_files_that_are_none_of_scalars(tmp_path: Path, text: str) -> None:
+    (tmp_path / "scalars.csv").write_text(text)
+    with pytest.raises(ParameterError, match="is no file of scalars by step"):
+        CSVLogger(tmp_path / "scalars.csv")
+
+
 @pytest.mark.parametrize(
     ("logger", "every", "said"),
     [

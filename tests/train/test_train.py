@@ -153,6 +153,15 @@ def test_interrupted_and_resumed_to_the_same_bits(tmp_path: Path) -> None:
     interrupted(SMALL, tmp_path)
 
 
+@pytest.mark.slow
+def test_interrupted_with_running_means(tmp_path: Path) -> None:
+    """Each node's buffers are part of what is stored."""
+    network = {"data": "digits", "model": "resnet-20", "norm": "batch", "batch": 4}
+    problem = KindSpec("images", {**network, "samples": 60, "test_samples": 20})
+    experiment = replace(ONE, problem=problem, step_sizes=(0.01,), seeds=(1,))
+    interrupted(replace(experiment, steps=14, metrics_every=12), tmp_path)
+
+
 def test_interrupted_in_short_messages_and_single_precision(tmp_path: Path) -> None:
     algorithms = tuple(map(AlgorithmSpec, ("push-diging", "extra", "diffusion", "sonata")))
     experiment = replace(ONE, networks=(RING,), algorithms=algorithms, dtype="float32")

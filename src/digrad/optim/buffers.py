@@ -1,11 +1,12 @@
-"""Buffers of modules at a consensus: batch norm's means and variances, counters, and others.
+"""Buffers of modules: batch norm's means and variances, counters, and others.
 
-No algorithm moves buffers: each node's follow its own data. The one model that a run has found
-needs one set of them, which is made when it is asked for.
+No algorithm moves buffers: each node's follow its own data, and are stored with its state. The one
+model that a run has found needs one set of them, which is made when it is asked for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from warnings import warn
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,10 @@ from torch import Tensor, nn
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.optim.bucket_mixer import Link
+from digrad.optim.rows import Rows
+from digrad.optim.state import CheckpointError
 
+PREFIX = "buffer."  # of their names among the variables of a node
 DIGIT = 1 << 20  # whole numbers travel as two digits, each exact in single precision
 
 
@@ -31,6 +35,9 @@ class Buffers:
         self.names = list(named[0]) if named else []
         self._check_alike(named)
         self._variances = variances_of(modules[0]) if modules else {}
+        self._aside: list[dict[str, Tensor]] = []  # the own ones, while others are in their place
+        passing = _passing(modules[0]) if modules else set()
+        self._stored = {_plain(name): name for name in self.names if name not in passing}
 
     def summary(self) -> str:
         """Say in a line what all ranks must have in common."""
@@ -44,7 +51,25 @@ class Buffers:
                 raise ParameterError(message(what, hint="all nodes train the same model"))
 
     def _named(self, row: int) -> dict[str, Tensor]:
-        return dict(self._modules[row].named_buffers())
+        """Return one node's buffers, complex numbers as pairs of real ones."""
+        named = self._modules[row].named_buffers()
+        return {name: torch.view_as_real(b) if b.is_complex() else b for name, b in named}
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Bring each node's own buffers back in the end; until then they are stored as they are."""
+        if self._aside:  # they are aside already
+            yield
+            return
+        self._aside = [
+            {name: b.clone() for name, b in self._named(row).items()}
+            for row in range(len(self._modules))
+        ]
+        try:
+            yield
+        finally:
+            own, self._aside = self._aside, []
+            self._put(own)
 
     @contextmanager
     def common(self, link: Link, n: int, like: Tensor) -> Iterator[None]:
@@ -52,29 +77,64 @@ class Buffers:
         if not self.names:
             yield
             return
-        before = [
-            {name: b.clone() for name, b in self._named(row).items()}
-            for row in range(len(self._modules))
-        ]
-        self._put([self._average(link, n, like)] * len(self._modules))
-        try:
+        with self.set_aside():
+            self._put([self._average(link, _even(n), like)] * len(self._modules))
             yield
-        finally:
-            self._put(before)
+
+    def take_over(self, rows: Rows, without: Sequence[int], *, fresh: bool) -> None:
+        """Give nodes that are new the others' buffers; every rank has to, fresh or not."""
+        if self.names:
+            found = self._average(rows.engine, _even(rows.n, without), rows.models)
+            self._put([found] * len(self._modules) if fresh else [])
+
+    def state(self, row: int) -> dict[str, list[Tensor]]:
+        """Return one own node's buffers, flat, as they are stored with its variables.
+
+        Those that a module registers as not persistent are not, as in its own ``state_dict``.
+        """
+        named = self._aside[row] if self._aside else self._named(row) if self._stored else {}
+        return {PREFIX + said: [named[name].flatten()] for said, name in self._stored.items()}
+
+    def stored(self, nodes: Sequence[Mapping[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """Find the own nodes' buffers among stored variables; none if they were not stored."""
+        there = [key.removeprefix(PREFIX) for key in nodes[0] if key.startswith(PREFIX)]
+        if self._stored and not there:
+            warn(_told_of_none(list(self._stored)), stacklevel=4)
+            return []
+        if set(there) != set(self._stored):
+            raise CheckpointError(_told_of_others(there, list(self._stored), bool(self._modules)))
+        own = nodes if self._stored else ()
+        return [self._shaped(row, node) for row, node in enumerate(own)]
+
+    def _shaped(self, row: int, node: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        named, made = self._named(row), {}
+        for said, name in self._stored.items():
+            value, own = node.get(PREFIX + said), named[name]
+            if value is None or value.numel() != own.numel() or value.dtype != own.dtype:
+                found = "nothing" if value is None else f"{value.numel()} of {value.dtype}"
+                what = f"the stored buffer {said} is {found}, not {own.numel()} of {own.dtype}"
+                hint = "load what this very model has stored"
+                raise CheckpointError(message(what, hint=hint))
+            made[name] = value.view(own.shape)
+        return made
+
+    def restore(self, values: Sequence[dict[str, Tensor]]) -> None:
+        """Put the own nodes' buffers where they belong, as ``stored`` has found them."""
+        self._put(values)
 
     @torch.no_grad()
     def _put(self, values: Sequence[dict[str, Tensor]]) -> None:
         for row, given in enumerate(values):
             for name, buffer in self._named(row).items():
-                buffer.copy_(given[name])
+                if name in given:
+                    buffer.copy_(given[name])
 
     @torch.no_grad()
-    def _average(self, link: Link, n: int, like: Tensor) -> dict[str, Tensor]:
+    def _average(self, link: Link, weights: Tensor, like: Tensor) -> dict[str, Tensor]:
         own = [self._named(row) for row in range(len(self._modules))]
-        even = torch.full((n,), 1 / n, dtype=torch.float64)
 
         def mean(parts: list[Tensor]) -> Tensor:
-            return link.weighted(torch.stack(parts).to(like), even)
+            return link.weighted(torch.stack(parts).to(like), weights)
 
         flat = mean([_flat(named.values()) for named in own])
         found = dict(zip(self.names, _cut(flat, own[0].values()), strict=True))
@@ -92,6 +152,51 @@ class Buffers:
             (named[of].double() - mean[of].to(named[of].device)).square().flatten()
             for of in self._variances.values()
         ]
+
+
+def _even(n: int, without: Sequence[int] = ()) -> Tensor:
+    """Return equal weights of n nodes that add up to one, some nodes' not counted."""
+    weights = torch.ones(n, dtype=torch.float64)
+    weights[list(without)] = 0
+    return weights / weights.sum()
+
+
+def _passing(module: nn.Module) -> set[str]:
+    """Return the names of the buffers that a module does not store."""
+    return {
+        f"{place}.{name}" if place else name
+        for place, part in module.named_modules()
+        for name in part._non_persistent_buffers_set
+    }
+
+
+def _plain(name: str) -> str:
+    """Return a buffer's name without what ``torch.compile`` puts before it."""
+    return name.replace("_orig_mod.", "")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _told_of_none(own: Sequence[str]) -> str:
+    what = f"the stored state has no buffers: {_some(own)} stay as they are, and are not resumed"
+    hint = "load them yourself, or let the model see some batches in training mode"
+    return message(what, hint=f"{hint}; what is stored from now on has them")
+
+
+def _told_of_others(there: Sequence[str], own: Sequence[str], known: bool) -> str:
+    if not known:
+        what = f"buffers are stored, {_some(there)}, but the optimizer knows of no model"
+        hint = "pass the model itself, Decentralized(model, ...), or model=model beside groups"
+        return message(what, hint=hint)
+    lacking = [name for name in own if name not in there]
+    odd = [name for name in there if name not in own]
+    said = [f"it has no {_some(lacking)}"] if lacking else []
+    said += [f"it has {_some(odd)}, which the model has not"] if odd else []
+    what = f"the stored buffers are of another model: {'; '.join(said)}"
+    return message(what, hint="load what this very model has stored")
 
 
 def _is_whole(buffer: Tensor) -> bool:

@@ -1,8 +1,9 @@
 """Checkpoints: one folder for each, whole or not there, that any layout of blocks can load.
 
     step-000120/
-        manifest.json            the run, the parameter groups, how many nodes
-        node-00000.safetensors   the variables of one node, and what was stored with it
+        manifest.json            the run, the parameter groups of rank 0, how many nodes
+        node-00000.safetensors   the variables and buffers of one node, the parameter groups of its
+                                 rank, and what was stored with it
 
 All ranks write into ``step-000120.part`` in a folder that all of them see; when every file is
 on disk, rank 0 moves it to its name. Killing any rank at any moment leaves the checkpoint
@@ -64,6 +65,7 @@ def save_checkpoint(
     kind_of(opt, "opt", Decentralized).refuse_peers("save_checkpoint")
     folder, keep = Path(kind_of(folder, "folder", str, Path)), whole(keep, "keep", least=1)
     first = opt.engine.rank == 0
+    opt.compare_options()
     # All ranks look before rank 0 makes anything, so that they find the same name free.
     place = _together(opt, lambda: _free(folder, opt.t), "look into the folder")
     part = place.with_name(place.name + ".part")
@@ -132,11 +134,12 @@ def _make(part: Path) -> None:
 
 def _write_nodes(part: Path, opt: Decentralized, extra: Mapping[str, Any]) -> None:
     tensors: Tensors = {}
-    said = json.dumps(encode(dict(extra), "extra", tensors))
+    said = {"extra": json.dumps(encode(dict(extra), "extra", tensors))}
+    said["param_groups"] = json.dumps(_groups(opt))
     for row, node in enumerate(opt.engine.nodes.tolist()):
         state = {f"state.{name}": parts for name, parts in opt.node_state(row).items()}
         beside = {name: [value] for name, value in tensors.items()}
-        write_tensors(_node_file(part, node), {**state, **beside}, {"extra": said})
+        write_tensors(_node_file(part, node), {**state, **beside}, said)
 
 
 def _finish(part: Path, place: Path, opt: Decentralized) -> None:
@@ -148,24 +151,29 @@ def _finish(part: Path, place: Path, opt: Decentralized) -> None:
                 hint="use a folder that all machines see",
             )
         )
-    groups = torch.optim.Optimizer.state_dict(opt)["param_groups"]
-    local = ("params", "param_names")
     manifest = {
         "format": FORMAT,
         "digrad": __version__,
         "nodes": opt.network.n,
         "run": opt.run_state(),
         "checksums": [seal_of(_node_file(part, node)) for node in range(opt.network.n)],
-        "param_groups": [
-            encode({k: _plain(v) for k, v in g.items() if k not in local}, "param_groups", {})
-            for g in groups
-        ],
+        "param_groups": _groups(opt),
     }
     manifest["crc32"] = _checksum(manifest)
     write_whole(part / _MANIFEST, json.dumps(manifest, indent=1).encode())
     _sync(part)
     part.rename(place)
     _sync(place.parent)
+
+
+def _groups(opt: Decentralized) -> list[Any]:
+    """Return what this rank's parameter groups ask for."""
+    groups = torch.optim.Optimizer.state_dict(opt)["param_groups"]
+    local = ("params", "param_names")
+    return [
+        encode({k: _plain(v) for k, v in g.items() if k not in local}, "param_groups", {})
+        for g in groups
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -198,7 +206,7 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
                 hint="use the network it was stored with, or another folder",
             )
         )
-    nodes, extras = {}, []
+    nodes, extras, groups = {}, [], []
     for node in opt.engine.nodes.tolist():
         tensors, about = read_tensors(_node_file(place, node))
         prefix = "state."
@@ -208,9 +216,11 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
             if about["crc32"] != manifest["checksums"][node]:
                 raise FileFormatError("it belongs to another checkpoint, or to another node")
             extras.append(decode(json_of(about.get("extra", "{}")), tensors))
+            if "param_groups" in about:  # else older: all got those of rank 0
+                groups.append(json_of(about["param_groups"]))
     with _damaged(place / _MANIFEST):
-        groups = [decode(group, {}) for group in manifest["param_groups"]]
-    opt.load_state_dict({"state": nodes, "param_groups": groups, "run": manifest["run"]})
+        own = [decode(group, {}) for group in (groups or [manifest["param_groups"]])[0]]
+    opt.load_state_dict({"state": nodes, "param_groups": own, "run": manifest["run"]})
     extra: dict[str, Any] = extras[0]
     return extra
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.engines.processes.faults import PeerError
+from digrad.optim.buffers import Buffers
 from digrad.optim.layout import Layout
 from digrad.optim.rows import Rows
 from digrad.peers.engine import Peers
@@ -63,6 +64,7 @@ class Company:
         self._about: Mapping[str, str] = {}
         self._options: dict[str, Any] = {}
         self._rows: Rows
+        self._buffers: Buffers
         self._engine: Peers
         self._restart: Restart
         self.leaving = self.left = False
@@ -98,9 +100,9 @@ class Company:
         self.place = Place(self._ahead.steps)  # a newcomer is not behind
         return self._engine
 
-    def enter(self, rows: Rows, restart: Restart) -> None:
+    def enter(self, rows: Rows, buffers: Buffers, restart: Restart) -> None:
         """Get the models ready for the first epoch of this node, or for one after it."""
-        self._rows, self._restart = rows, restart
+        self._rows, self._buffers, self._restart = rows, buffers, restart
         try:
             self._begin()
         except PeerError as error:
@@ -112,6 +114,7 @@ class Company:
         how: How = "from the models"
         if session.newcomers:
             self._mean = rows.common(without=session.newcomers)
+            self._buffers.take_over(rows, session.newcomers, fresh=session.fresh)
             if session.fresh:
                 rows.models.copy_(self._mean.expand_as(rows.models))
         elif session.fresh:

@@ -87,6 +87,18 @@ def refuse_wrapped(layout: Layout, group: Any) -> None:
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return
+    if not _averaging(layout, group):
+        return
+    gc.collect()  # a wrapper that nobody has any more does nothing
+    if ranks := _averaging(layout, group):
+        what = f"the model is wrapped in DistributedDataParallel, which averages over {ranks} ranks"
+        hint = "remove the DistributedDataParallel(...) line: the network does the exchange; with "
+        hint += "Accelerate, prepare the loader and the optimizer, not the model"
+        raise ParameterError(message(what, hint=hint))
+
+
+def _averaging(layout: Layout, group: Any) -> int:
+    """Return over how many ranks a wrapper averages gradients of several nodes; 0 if none does."""
     nodes = {*distributed.get_process_group_ranks(group or distributed.group.WORLD)}
     own = {id(parameter) for model in layout.models for parameter in model}
     for one in gc.get_objects():
@@ -94,6 +106,5 @@ def refuse_wrapped(layout: Layout, group: Any) -> None:
             continue
         ranks = {*distributed.get_process_group_ranks(one.process_group)}
         if len(ranks & nodes) > 1 and any(id(p) in own for p in one.parameters()):
-            what = "the model is wrapped in DistributedDataParallel, which averages the gradients "
-            hint = "train the model itself, model.module; the network does the exchange"
-            raise ParameterError(message(f"{what}of {len(ranks)} ranks", hint=hint))
+            return len(ranks)
+    return 0

@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, overload
+from warnings import warn
 
 import torch
 from torch import Tensor, distributed
@@ -51,13 +52,14 @@ from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, as_any,
 from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
+from digrad.optim.agreement import disagreement, options_row
 from digrad.optim.bucket_mixer import Link
 from digrad.optim.buffers import Buffers
 from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
-from digrad.optim.gradients import stopped, unusable
+from digrad.optim.gradients import refuse_none, stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
-from digrad.optim.layout import Layout, Parameters, lay_out
+from digrad.optim.layout import Layout, Modules, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
 from digrad.optim.scalars import Watch
@@ -77,15 +79,18 @@ class Decentralized(torch.optim.Optimizer):
     that cycle momentum or betas included.
     Of methods that take steps at home (local-sgp, k-gt), K calls of ``step`` are a round: the last
     of them exchanges, the others send nothing.
-    A parameter without a gradient counts as one with gradient zero; one that is frozen when
+    A parameter without a gradient counts as one with gradient zero, but a step of a node without
+    any gradient is an error: backward was forgotten. A parameter that is frozen when
     the optimizer is made is left alone. Buffers (batch norm) stay each node's own until
-    ``consensus``, which knows of them if the models themselves are given.
+    ``consensus``. Pass the model itself, or ``model=model`` beside parameter groups: of bare
+    parameters nobody can tell which buffers there are, and each rank would evaluate, and store,
+    its model with its own.
 
     >>> import torch
     >>> from digrad.algorithms import PushPull
     >>> from digrad.networks import directed_ring
     >>> models = [torch.nn.Linear(2, 1) for _ in range(3)]  # three nodes in this process
-    >>> opt = Decentralized([m.parameters() for m in models], PushPull(), directed_ring(3), lr=0.1)
+    >>> opt = Decentralized(models, PushPull(), directed_ring(3), lr=0.1)
     >>> for m in models:
     ...     m(torch.ones(1, 2)).square().sum().backward()
     >>> opt.step()
@@ -101,6 +106,8 @@ class Decentralized(torch.optim.Optimizer):
         network: a network, a timetable, a graph, a file of one, or a pair of matrices, with one
             node for each rank or as many as the blocks have together.
         lr: γ, the step you would give SGD, or the inner optimizer.
+        model: the module, where ``params`` are its parameters or groups of them; for a block of
+            nodes a list of modules. Its buffers then belong to ``consensus`` and to checkpoints.
         weight_decay: λ; λx is added to the gradients, or to the update of an inner optimizer that
             decouples it (AdamW); by default the inner optimizer's own, or 0.
         inner: what makes a step of the method's direction: ``sgd``, ``adam``, ``adamw``, a class of
@@ -148,6 +155,7 @@ class Decentralized(torch.optim.Optimizer):
         network: AnyNetworkLike | str | Path | None = None,
         lr: float = 0.01,
         *,
+        model: Modules | None = None,
         weight_decay: float | None = None,
         inner: Any = None,
         scale_by_n_pi: bool = True,
@@ -176,8 +184,9 @@ class Decentralized(torch.optim.Optimizer):
         self._method = with_inner(_usable(as_algorithm(algorithm)), inner, options)
         if compress is not None:
             self._method = compressed(self._method, compress)
-        self.layout = lay_out(params)
+        self.layout = lay_out(params, model)
         refuse_wrapped(self.layout, group)
+        self._group = group
         self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
         self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
@@ -186,7 +195,7 @@ class Decentralized(torch.optim.Optimizer):
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)
-        super().__init__(groups, self._groups.defaults)
+        super().__init__(groups, dict(self._groups.defaults))  # PyTorch adds keys when it loads
         self._buffers = Buffers(self.layout.modules)
         if bucket_bytes is None:
             bucket_bytes = BUCKET_BYTES.get(self.layout.like.device.type, 25 << 20)
@@ -228,11 +237,11 @@ class Decentralized(torch.optim.Optimizer):
         )
         self.t = 0  # steps taken
         if self._company is not None:
-            self._company.enter(self.rows, self._restart)
+            self._company.enter(self.rows, self._buffers, self._restart)
             self.t = self._company.place.steps
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
-        self._evaluating = self._cut_off = False
+        self._evaluating = self._cut_off = self._warned = self._looked = False
         self._watch = Watch(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
@@ -360,14 +369,16 @@ class Decentralized(torch.optim.Optimizer):
 
         Args:
             models: the own nodes' modules, for their buffers, if the optimizer was made of
-                parameters alone.
+                parameters alone, without ``model=``: then it knows of no buffers, and without this
+                each rank keeps its own here.
         """
         xhat = self.consensus_vector()
+        self.compare_options()
         buffers = self._buffers_of(models)
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
-            with ExitStack() as while_it_lasts:
+            with self._buffers.set_aside(), ExitStack() as while_it_lasts:
                 self._share(buffers, while_it_lasts)
                 yield xhat
         finally:
@@ -386,6 +397,8 @@ class Decentralized(torch.optim.Optimizer):
             self._company.sum(common, lambda: None)
 
     def _buffers_of(self, models: Sequence[Module]) -> Buffers:
+        if models == self.layout.modules:
+            return self._buffers
         if models and len(models) != len(self.layout.models):
             what = f"{len(models)} models are given for {len(self.layout.models)} own nodes"
             raise ParameterError(message(what, hint="give one module for each own node"))
@@ -400,6 +413,33 @@ class Decentralized(torch.optim.Optimizer):
         company = self._company
         return company.sum(lambda: self.rows.xhat(self.t), lambda: company.mean)
 
+    @torch.no_grad()
+    def from_all(self, rows: Tensor) -> Tensor:
+        """Return a row of every node, in the models' type; every rank must ask for it.
+
+        Args:
+            rows: the own nodes', (own nodes, numbers). A peer that is behind gets them back.
+        """
+        if self._company is None:
+            return self.engine.gather(rows)
+        return self._company.sum(lambda: self.engine.gather(rows), lambda: rows)
+
+    def compare_options(self) -> None:
+        """Warn on rank 0, once, if ranks have come to different options; every rank must ask.
+
+        ``consensus``, ``watch`` and ``save_checkpoint`` do so.
+        """
+        if self.engine.world == 1:
+            return
+        names = list(self._groups.defaults)
+        own = options_row(self.param_groups, names).to(self.rows.models)
+        every = self.from_all(own.expand(len(self.rows.models), -1).contiguous())
+        if self._warned or self.engine.rank or len(every) != sum(self.engine.blocks):
+            return
+        if said := disagreement(every, self.engine.blocks, self.param_groups, names):
+            self._warned = True
+            warn(said, stacklevel=3)
+
     @property
     def seconds(self) -> float:
         """Wall-clock seconds from the beginning of the first step to the end of the last.
@@ -408,22 +448,24 @@ class Decentralized(torch.optim.Optimizer):
         """
         return self._watch.seconds
 
-    def watch(self, logger: Logger | Writer | str, every: int = 100) -> None:
-        """Log scalars every so many steps; call it on every rank.
+    def watch(self, logger: Logger | Writer | str | Path, every: int = 100) -> None:
+        """Log scalars every so many steps; call it on every rank, once for each logger.
 
         See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:
-            logger: a folder for TensorBoard, a ``SummaryWriter``, a ``CSVLogger``, a run of Weights
-                & Biases, or whatever has a method ``log(scalars, step)``; see
-                ``digrad.optim.loggers``. Ranks other than 0 may pass anything.
+            logger: a folder for TensorBoard, a file ``scalars.csv`` (``CSVLogger``), a
+                ``SummaryWriter``, a run of Weights & Biases, or whatever has a method
+                ``log(scalars, step)``; see ``digrad.optim.loggers``. Ranks other than 0 may pass
+                anything.
             every: how many steps from one entry to the next.
         """
         self._watch.open(logger, every)
 
     def _measured(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Return what all nodes measure together; nothing where the others have done so."""
+        self.compare_options()
         return measure() if self._company is None else self._company.sum(measure, dict)
 
     def note(self, loss: float | Tensor) -> None:
@@ -433,6 +475,7 @@ class Decentralized(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return all that the run needs to go on to the same bits, the models included.
 
+        Of modules that the optimizer knows, the buffers are included: batch norm's means.
         ``state`` has an entry for each own node, so that torch.distributed.checkpoint stores
         those of all ranks, and any layout of blocks can load them.
         """
@@ -443,9 +486,9 @@ class Decentralized(torch.optim.Optimizer):
         return {**super().state_dict(), "state": nodes, "run": self.run_state()}
 
     def node_state(self, row: int) -> stored.Pieces:
-        """Return the variables of one own node, and how often it skipped, as views."""
+        """Return the variables of one own node, its buffers, and how often it skipped."""
         self._check_usable(evaluating=True)
-        parts = stored.pieces(self.algorithm, self.rows.buckets, row)
+        parts = stored.pieces(self.algorithm, self.rows.buckets, row) | self._buffers.state(row)
         return {**parts, "skipped": [torch.tensor([self.skipped[row]])]}
 
     def run_state(self) -> dict[str, Any]:
@@ -469,8 +512,10 @@ class Decentralized(torch.optim.Optimizer):
         groups = stored.own_groups(state_dict["param_groups"], super().state_dict()["param_groups"])
         if "m" in nodes[0]:  # begun by a scheduler, perhaps, in the run that stored it
             self._groups.keep_momenta()
+        buffers = self._buffers.stored(nodes)
         self.engine.forget()
         stored.restore(self.algorithm, self.rows.buckets, nodes, run["absent"])
+        self._buffers.restore(buffers)
         super().load_state_dict({"state": {}, "param_groups": groups})
         self.t = int(run["steps"])
         self.skipped = [int(node["skipped"]) for node in nodes]
@@ -549,7 +594,11 @@ class Decentralized(torch.optim.Optimizer):
 
     def _check_gradients(self) -> list[int]:
         """Return the own nodes whose gradients are left out in this step."""
+        if not self._looked:  # for wrappers, which may have come after the optimizer
+            refuse_wrapped(self.layout, self._group)
+            self._looked = True
         self.layout.check_in_place(self.rows.models)
+        refuse_none(self.layout, self.engine.rows.start, self.t)
         bad = unusable(self.layout)
         first, scaled = self.engine.rows.start, hasattr(self, "found_inf")
         if bad and self._nonfinite == "stop" and not scaled:

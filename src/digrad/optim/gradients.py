@@ -13,6 +13,16 @@ class GradientError(DigradError, ArithmeticError):
     """A gradient that is not finite."""
 
 
+def refuse_none(layout: Layout, first: int, step: int) -> None:
+    """Refuse a step of a node none of whose parameters has a gradient: backward was forgotten."""
+    for row, model in enumerate(layout.models):
+        if all(parameter.grad is None for parameter in model):
+            what = f"no parameter of node {first + row} has a gradient at step {step}"
+            hint = "call loss.backward() before step(); for a step without data of this node, "
+            hint += "opt.zero_grad(set_to_none=False)"
+            raise ParameterError(message(what, hint=hint))
+
+
 def unusable(layout: Layout) -> dict[int, str]:
     """Return the own nodes whose gradients are not finite, with the first such parameter.
 

@@ -7,14 +7,15 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import is_lazy
 
 from digrad.base.errors import ParameterError, message
+from digrad.optim.refusals import check_kinds, check_module, check_parameter, twice
 
 Entry: TypeAlias = Tensor | tuple[str, Tensor]
 Group: TypeAlias = Mapping[str, Any]
 Model: TypeAlias = torch.nn.Module | Iterable[Entry] | Iterable[Group]
 Parameters: TypeAlias = Model | Iterable[Model]
+Modules: TypeAlias = torch.nn.Module | Iterable[torch.nn.Module]
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,13 @@ class Layout:
                 )
 
 
-def lay_out(params: Parameters) -> Layout:
-    """Arrange parameters in rows: one model, or a list with one model for each own node."""
+def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
+    """Arrange parameters in rows: one model, or a list with one model for each own node.
+
+    Args:
+        params: of the own nodes.
+        modules: whose they are, where they are no modules themselves.
+    """
     given, is_block = _models(params)
     models = [_groups(model) for model in given]
     first = models[0]
@@ -136,27 +142,47 @@ def lay_out(params: Parameters) -> Layout:
     for k, model in enumerate(models[1:], 1):
         _check_alike(first, model, k)
     trained = [[p for group in model for _, p in _trainable(group)] for model in models]
-    _check_kinds([slot.name for slot in slots], trained)
+    check_kinds([slot.name for slot in slots], trained)
     every = [p for model in models for group in model for _, p in group.entries]
-    if len({id(p) for p in every}) < len(every):
-        raise ParameterError(
-            message("two nodes share a parameter", hint="give every node a model of its own")
-        )
+    _check_once(models)
     return Layout(
         tuple(slots),
         tuple(map(tuple, trained)),
         tuple(p for p in every if not p.requires_grad),
         tuple(_torch_group([model[g] for model in models]) for g in range(len(first))),
         is_block,
-        tuple(model for model in given if isinstance(model, torch.nn.Module)),
+        _modules(given, models, modules),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    entries: list[tuple[str, Tensor]]  # without repetitions
+    entries: list[tuple[str, Tensor]]
     options: dict[str, Any]
     named: bool
+
+
+def _modules(
+    given: Sequence[Model], models: Sequence[Sequence[_Group]], modules: Modules | None
+) -> tuple[torch.nn.Module, ...]:
+    """Return the own nodes' modules, checked against the parameters; none if they are unknown."""
+    if modules is None:
+        return tuple(model for model in given if isinstance(model, torch.nn.Module))
+    known = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
+    odd = [type(m).__name__ for m in known if not isinstance(m, torch.nn.Module)]
+    if odd or len(known) != len(models):
+        said = f"a {odd[0]}" if odd else f"{len(known)} modules for {len(models)} own nodes"
+        hint = "pass one torch.nn.Module, or a list with one for each own node"
+        raise ParameterError(message(f"model= is {said}", hint=hint))
+    for module, groups in zip(known, models, strict=True):
+        check_module(module)
+        own = {id(p) for p in module.parameters()}
+        for name, p in (entry for group in groups for entry in group.entries):
+            if id(p) not in own:
+                what = f"{name}, of shape {tuple(p.shape)}, is no parameter of model="
+                hint = "take the parameters from this very model, not from a copy of it"
+                raise ParameterError(message(what, hint=hint))
+    return tuple(known)
 
 
 def _models(params: Parameters) -> tuple[list[Model], bool]:
@@ -179,7 +205,7 @@ def _models(params: Parameters) -> tuple[list[Model], bool]:
 
 def _groups(model: Model) -> list[_Group]:
     if isinstance(model, torch.nn.Module):
-        _check_module(model)
+        check_module(model)
         model = model.named_parameters()
     given: list[Any] = list(model)
     if not given:
@@ -201,10 +227,25 @@ def _group(group: Group, count: int) -> _Group:
     entries: dict[int, tuple[str, Tensor]] = {}
     for k, entry in enumerate(given, count):
         name, parameter = entry if isinstance(entry, tuple) else (f"parameter {k}", entry)
-        _check_parameter(name, parameter)
-        entries.setdefault(id(parameter), (name, parameter))
+        check_parameter(name, parameter)
+        if id(parameter) in entries:
+            raise twice(name, "its parameter group", entries[id(parameter)][0])
+        entries[id(parameter)] = name, parameter
     options = {key: value for key, value in group.items() if key != "params"}
     return _Group(list(entries.values()), options, bool(given) and isinstance(given[0], tuple))
+
+
+def _check_once(models: Sequence[Sequence[_Group]]) -> None:
+    """Refuse parameters that are listed twice, within a node or in two of them."""
+    seen: dict[int, tuple[int, int, str]] = {}
+    for node, groups in enumerate(models):
+        for k, (name, p) in ((k, entry) for k, g in enumerate(groups) for entry in g.entries):
+            where = seen.setdefault(id(p), (node, k, name))
+            if where[0] != node:
+                hint = "give every node a model of its own"
+                raise ParameterError(message("two nodes share a parameter", hint=hint))
+            if where != (node, k, name):
+                raise twice(name, f"parameter groups {where[1]} and {k}", where[2])
 
 
 def _torch_group(same: Sequence[_Group]) -> dict[str, Any]:
@@ -218,50 +259,6 @@ def _torch_group(same: Sequence[_Group]) -> dict[str, Any]:
 
 def _trainable(group: _Group) -> list[tuple[str, Tensor]]:
     return [(name, p) for name, p in group.entries if p.requires_grad]
-
-
-def _check_module(model: torch.nn.Module) -> None:
-    """Refuse wrappers that exchange gradients or parameters by themselves."""
-    kinds = {type(model).__name__} & {"DistributedDataParallel", "DataParallel"}
-    if kinds:
-        what = f"the model is wrapped in {kinds.pop()}, which averages the gradients of all ranks"
-        hint = "pass the model itself: model.module; the network does the exchange"
-        raise ParameterError(message(what, hint=hint))
-
-
-def _check_parameter(name: str, parameter: Any) -> None:
-    if not isinstance(parameter, Tensor):
-        what, hint = f"{name} is a {type(parameter).__name__}", "parameters are tensors"
-    elif hasattr(parameter, "device_mesh"):
-        what = f"{name} is spread over several ranks (FSDP)"
-        hint = "several GPUs per node: DistributedDataParallel within the node's own group"
-    elif is_lazy(parameter):
-        what, hint = f"{name} has no shape yet", "run the model once before making the optimizer"
-    elif not parameter.is_leaf:
-        what, hint = f"{name} is the result of a computation", "pass leaves, as model.parameters()"
-    elif parameter.is_complex() or not parameter.is_floating_point():
-        what = f"{name} has type {parameter.dtype}"
-        hint = "use real parameters, for example torch.view_as_real of complex ones"
-    elif parameter.layout != torch.strided:
-        what, hint = f"{name} has layout {parameter.layout}", "use dense parameters"
-    else:
-        return
-    raise ParameterError(message(what, hint=hint))
-
-
-def _check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> None:
-    first = models[0][0]
-    for model in models:
-        for name, p in zip(names, model, strict=True):
-            if (p.dtype, p.device) != (first.dtype, first.device):
-                raise ParameterError(
-                    message(
-                        f"{name} is {p.dtype} on {p.device}, but {names[0]} is {first.dtype} on "
-                        f"{first.device}",
-                        hint="give all trained parameters one type and one device; autocast "
-                        "computes in another type",
-                    )
-                )
 
 
 def _check_alike(first: Sequence[_Group], other: Sequence[_Group], k: int) -> None:

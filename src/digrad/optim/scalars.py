@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.checks import whole
-from digrad.optim.loggers import Logger, as_logger
+from digrad.optim.loggers import CSVLogger, Logger, as_logger
 from digrad.optim.rows import Rows
 
 Together = Callable[[Callable[[], dict[str, float]]], dict[str, float]]
@@ -33,11 +33,9 @@ class Watch:
 
     def __init__(self, rows: Rows, together: Together = lambda ask: ask()) -> None:
         self._rows, self._together = rows, together
-        self._logger: Logger | None = None
-        self._given: Any = None
-        self._every = 0  # 0: off
+        self._loggers: list[_Entries] = []
         self._loss: float | Tensor | None = None
-        self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
+        self._first: int | None = None  # steps before the first one here
         self._begun = self._ended = 0.0  # of all steps
 
     @property
@@ -51,12 +49,11 @@ class Watch:
             self._begun = self._ended = perf_counter()
 
     def open(self, logger: Any, every: int) -> None:
-        """Begin to write; called on every rank, and only rank 0 writes."""
-        self._every = whole(every, "every", least=1, hint="try 100")
-        self._given = logger
+        """Write to one logger more; called on every rank, and only rank 0 writes."""
+        entries = _Entries(logger, whole(every, "every", least=1, hint="try 100"))
         if self._rows.engine.rank == 0:
-            self._logger = as_logger(logger)
-        self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
+            entries.logger = as_logger(logger)
+        self._loggers.append(entries)
 
     def note(self, loss: float | Tensor) -> None:
         """Keep the loss of this step; read only when it is written."""
@@ -65,16 +62,47 @@ class Watch:
     def step(self, t: int, seconds: float) -> None:
         """Count step t, which spent so many seconds in exchanges, and write when it is time."""
         self._ended = perf_counter()
-        if not self._every:
-            return
+        self._first = t - 1 if self._first is None else self._first
+        for entries in self._loggers:
+            entries.count(seconds)
+        due = [entries for entries in self._loggers if t % entries.every == 0]
+        if due:
+            found = self._together(lambda: measure(self._rows, self._loss, t=t))
+            for entries in due:
+                if found and not self._rows.engine.rank:
+                    entries.write(t, found, self._first)
+                entries.restart()
+        self._loss = None
+
+
+class _Entries:
+    """A logger, how often it is written to, and the times since it was."""
+
+    def __init__(self, given: Any, every: int) -> None:
+        self._given, self.every = given, every
+        self.logger: Logger | None = None
+        self._begun = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to count for the next entry."""
+        self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
+
+    def count(self, seconds: float) -> None:
+        """Count a step, which spent so many seconds in exchanges."""
         self._steps += 1
         self._exchanging += seconds
-        if t % self._every == 0:
-            found = self._together(lambda: measure(self._rows, self._loss, t=t))
-            if found:
-                self._write(t, found | self._times())
-            self._since, self._steps, self._exchanging = perf_counter(), 0, 0.0
-        self._loss = None
+
+    def write(self, t: int, found: Mapping[str, float], first: int) -> None:
+        """Write an entry; ``first`` is how many steps the run had behind it here."""
+        if self.logger is None:  # among peers another becomes the first, if the first is lost
+            self.logger = as_logger(self._given)
+        if not self._begun and isinstance(self.logger, CSVLogger):
+            self.logger.begin(first)
+        self._begun = True
+        # There is no loss if none was noted, no tracker in some methods.
+        scalars = {tag: value for tag, value in found.items() if value == value}
+        self.logger.log(scalars | self._times(), step=t)
 
     def _times(self) -> dict[str, float]:
         whole = (perf_counter() - self._since) / self._steps
@@ -84,14 +112,6 @@ class Watch:
             "seconds/communication": exchanging,
             "seconds/compute": whole - exchanging,
         }
-
-    def _write(self, t: int, scalars: Mapping[str, float]) -> None:
-        if self._rows.engine.rank:
-            return
-        if self._logger is None:  # among peers another becomes the first, if the first is lost
-            self._logger = as_logger(self._given)
-        # There is no loss if none was noted, no tracker in some methods.
-        self._logger.log({tag: value for tag, value in scalars.items() if value == value}, step=t)
 
 
 @torch.no_grad()

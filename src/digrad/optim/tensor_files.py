@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.atomic import create
-from digrad.base.errors import FileFormatError, message
+from digrad.base.errors import FileFormatError, ParameterError, message
 from digrad.base.files import json_of
 from digrad.base.memory import check_memory
 
@@ -52,7 +52,7 @@ def write_tensors(
         pieces = tensors[name]
         count = sum(len(piece) for piece in pieces)
         end = place + count * pieces[0].element_size()
-        kind = _NAMES[pieces[0].dtype]
+        kind = _kind(name, pieces[0].dtype)
         header[name] = {"dtype": kind, "shape": [count], "data_offsets": [place, end]}
         place = end
         for part in _bytes(pieces):
@@ -65,6 +65,14 @@ def write_tensors(
                 file.write(part)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _kind(name: str, dtype: torch.dtype) -> str:
+    if dtype in _NAMES:
+        return _NAMES[dtype]
+    known = ", ".join(str(one).removeprefix("torch.") for one in KINDS.values())
+    hint = f"store it as one of {known}; complex numbers by torch.view_as_real"
+    raise ParameterError(message(f"{name} has type {dtype}, which cannot be stored", hint=hint))
 
 
 def _sealed(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:

@@ -21,11 +21,13 @@ from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
+from digrad.optim.loggers import free_name
 from digrad.optim.tensor_files import read_tensors, write_tensors
 from digrad.peers.epochs import Epoch
 from digrad.peers.local import key_file
 from digrad.peers.membership import Membership, load_membership
 from digrad.peers.session import CountedOutError, Session
+from digrad.problems.base import Buffered, Problem
 from digrad.runs.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
 from digrad.runs.lock import locked
 from digrad.runs.peer_alone import LonePeer
@@ -91,9 +93,7 @@ def run_peer(
 def _put_aside(record: Path) -> None:
     """Keep what an earlier start of this node has recorded, under another name."""
     if record.exists():
-        numbers = range(1, 1 << 20)
-        free = (record.with_suffix(f".{k}.csv") for k in numbers)
-        record.rename(next(path for path in free if not path.exists()))
+        record.rename(free_name(record))
 
 
 def _only_epochs(told: Callable[[Epoch], None] | None) -> Callable[[Epoch, float], None]:
@@ -135,8 +135,9 @@ class _Peer:
         seeds = torch.tensor(list(job.trials.seeds))
         self._sampler = Sampler(seeds, torch.tensor([number]))
         start, self.resumed = job.problem.start(), None
+        self._buffers = _buffers(job.problem)
         if resume:
-            start, self.resumed = _stored(place, start)
+            start, self.resumed, self._buffers = _stored(place, start, self._buffers)
         self.x = nn.Parameter(start.clone())
 
     def join(
@@ -180,7 +181,7 @@ class _Peer:
         lr = self.job.trials.step_sizes[0]
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
-                loss = float(self.job.problem.loss(opt.consensus_vector()))
+                loss = self._loss(opt.consensus_vector(), opt.from_all)
                 numbers = (opt.epochs[-1].number, len(opt.members), loss, opt.engine.sent.bytes)
                 rows.writerow((opt.t, round(time.monotonic() - began, 3), *numbers))
                 self._store(self.x.detach(), opt.t, opt.epochs[-1])
@@ -200,7 +201,7 @@ class _Peer:
         began, lone = time.monotonic(), LonePeer(session, self.job, self.x.detach(), self.resumed)
 
         def note(count: int, x: Tensor, epoch: Epoch, sent: int) -> None:
-            numbers = epoch.number, len(epoch.members), float(self.job.problem.loss(x)), sent
+            numbers = epoch.number, len(epoch.members), self._loss(x, lambda own: own), sent
             rows.writerow((count, round(time.monotonic() - began, 3), *numbers))
             self._store(x, count, epoch)
 
@@ -212,14 +213,31 @@ class _Peer:
         each, problem = self._samples, self.job.problem
         drawn = problem.sample(self._sampler, range(t * each, (t + 1) * each))
         x = at.expand(1, 1, -1)
-        made = [problem.gradient(x, one, self._row) for one in drawn]
+        made = [self._one_gradient(problem, x, one) for one in drawn]
         return torch.stack(made).mean(0).reshape(-1)
+
+    def _one_gradient(self, problem: Problem, x: Tensor, sample: Tensor) -> Tensor:
+        if not isinstance(problem, Buffered) or not self._buffers.numel():
+            return problem.gradient(x, sample, self._row)
+        kept = self._buffers.expand(1, 1, -1)
+        made = problem.gradient_and_buffers(x, sample, self._row, kept, compiled=False)
+        self._buffers = made[1].reshape(-1)
+        return made[0]
+
+    def _loss(self, x: Tensor, from_all: Callable[[Tensor], Tensor]) -> float:
+        """Return f at a model, with the buffers of all nodes' data, or of those that are known."""
+        problem = self.job.problem
+        if isinstance(problem, Buffered) and self._buffers.numel():
+            every = from_all(self._buffers.unsqueeze(0))
+            problem = problem.judged_with(problem.common(every), every)
+        return float(problem.loss(x))
 
     def _store(self, x: Tensor, t: int, epoch: Epoch) -> None:
         """Keep the model: whatever the method keeps besides begins anew in every epoch."""
         about = {"step": t, "epoch": epoch.number, "members": list(epoch.members)}
         part = part_of(self._place)
-        write_tensors(part, {"x": [x]}, {"peer": json.dumps(about)})
+        tensors = {"x": [x], "buffers": [self._buffers]}
+        write_tensors(part, tensors, {"peer": json.dumps(about)})
         part.replace(self._place)
 
 
@@ -227,14 +245,28 @@ def _every(experiment: Experiment) -> int:
     return experiment.metrics_every or max(1, experiment.steps // 100)
 
 
-def _stored(place: Path, start: Tensor) -> tuple[Tensor, int]:
+def _buffers(problem: Problem) -> Tensor:
+    """Return what a node keeps that no algorithm moves, as it begins."""
+    return problem.buffers() if isinstance(problem, Buffered) else torch.empty(0)
+
+
+def _stored(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, int, Tensor]:
+    """Return the model that a node has left, its steps, and its buffers."""
     try:
         tensors, about = read_tensors(place)
         said, x = json_of(about["peer"]), tensors["x"]
-        if x.shape == start.shape and x.dtype == start.dtype:
-            return x, int(said["step"])
-        error: Exception = ValueError(f"a model of {tuple(x.shape)}, not {tuple(start.shape)}")
+        kept = tensors.get("buffers", buffers)
+        if "buffers" not in tensors and buffers.numel():
+            log.warning("%s has no buffers: batch norm's means begin anew", place)
+        if all(map(_alike, (x, kept), (start, buffers))):
+            return x, int(said["step"]), kept
+        sizes = f"{len(x)} and {len(kept)} numbers, not {len(start)} and {len(buffers)}"
+        error: Exception = ValueError(f"a model with buffers of {sizes}")
     except (OSError, KeyError, TypeError, ValueError) as wrong:
         error = wrong
     hint = "start without --resume, or from the folder of this very run"
     raise FileFormatError(message(f"{place} cannot be gone on from: {error}", hint=hint))
+
+
+def _alike(found: Tensor, wanted: Tensor) -> bool:
+    return found.shape == wanted.shape and found.dtype == wanted.dtype

@@ -176,6 +176,8 @@ class Naming:
 
 _EXCHANGE = re.compile(r"in (exchange \d+ \((\w+)\))")
 STEPS = ("pull", "push")  # exchanges that steps consist of; the others follow them
+SUMS = ("weighted", "gather")  # what answers, measurements and checkpoints consist of
+FOR_ALL = "every rank must call consensus() and save_checkpoint(), not rank 0 alone"
 
 
 def _key(rank: int) -> str:
@@ -226,13 +228,19 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
         return message("; ".join(stopped), f"rank {rank} {notices[rank].reason}")
     witnesses = {other for other in notices if set(notices[other].waits_for) & set(found)}
     details = [f"rank {other} {notices[other].reason}" for other in sorted(witnesses | {rank})]
+    hint = f"look at the output of {who}"
+    if any(_in_a_sum(notices[other]) for other in witnesses):
+        hint = f"{FOR_ALL}; else {hint}"
     if any(notices[other].lost for other in witnesses):
-        return message(f"{who} ended", *details, hint=f"look at the output of {who}")
-    return message(
-        f"{who} {'does' if len(found) == 1 else 'do'} not answer",
-        *details,
-        hint=f"look at the output of {who}; if it only takes longer, raise the timeout",
-    )
+        return message(f"{who} ended", *details, hint=hint)
+    hint += "; if it only takes longer, raise the timeout"
+    does = "does" if len(found) == 1 else "do"
+    return message(f"{who} {does} not answer", *details, hint=hint)
+
+
+def _in_a_sum(notice: Notice) -> bool:
+    match = _EXCHANGE.search(notice.reason)
+    return match is not None and match[2] in SUMS
 
 
 def _in_a_circle(notices: Mapping[int, Notice]) -> str:
@@ -255,6 +263,8 @@ def _in_a_circle(notices: Mapping[int, Notice]) -> str:
         return message("the ranks wait for each other", *details, hint=hint)
     odd, how = (over, "fewer") if len(over) <= len(going) else (going, "more")
     hint = f"all ranks must take as many steps: look at the loop and the data of {ranks(odd)}"
+    if any(_in_a_sum(notices[other]) for other in over):
+        hint += f"; {FOR_ALL}"
     return message(f"{ranks(odd)} took {how} steps than the others", *details, hint=hint)
 
 

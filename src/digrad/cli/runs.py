@@ -226,9 +226,8 @@ def table(
 
 
 def default_metric(trace: Any) -> str:
-    """Return the first metric that was recorded: the gradient norm, where it was."""
-    recorded = list(trace.metrics)
-    return "gradient_norm" if "gradient_norm" in recorded or not recorded else str(recorded[0])
+    """Return the first metric that was recorded."""
+    return str((*trace.metrics, "gradient_norm")[0])
 
 
 def execute(experiment: Any, folder: Path, device: str, resume: bool, **options: Any) -> None:

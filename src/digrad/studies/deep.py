@@ -63,7 +63,7 @@ def _cifar(topology: str, split: str, quick: bool, data_dir: str) -> Experiment:
         steps=steps,
         step_sizes=(1.0,),
         seeds=(0,) if quick else (0, 1, 2),
-        metrics=("test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy"),
+        metrics=("test_accuracy", "test_loss", "worst_accuracy", "mean_accuracy"),
         metrics_every=max(1, steps // 4) if quick else 2 * EPOCH,
     )
 

@@ -22,7 +22,7 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, METRICS, TESTED, TIMED, VALUES, WALL
+from digrad.runs.columns import TESTED, TIMED, VALUES, WALL, first_of_interest
 from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile
 from digrad.runs.wall import read_seconds
@@ -180,8 +180,7 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were recorded at least once: those that runs asked for come first."""
-        asked = (name for names in self.asked.values() for name in names if name in METRICS)
-        first = dict.fromkeys((*asked, *BY_INTEREST))
+        first = first_of_interest(name for names in self.asked.values() for name in names)
         return tuple(name for name in first if not np.isnan(self.columns[name]).all())
 
     def curves(self, metric: str) -> dict[Key, Curve]:

@@ -118,6 +118,7 @@ def split(
 
 def _where(name: str, data_dir: Path | None) -> str:
     from digrad.data import DATASETS, MissingDataError, find_files
+    from digrad.data.sets import other_sizes
 
     try:
         place = find_files(name, data_dir)
@@ -125,7 +126,10 @@ def _where(name: str, data_dir: Path | None) -> str:
         files = DATASETS[name].files
         fetching = f"digrad data fetch {name}{_option(data_dir)}"
         return f"not there: {fetching if files else 'pip install scikit-learn'}"
-    return str(place) if DATASETS[name].files else "scikit-learn"
+    if not DATASETS[name].files:
+        return "scikit-learn"
+    first, *others = other_sizes(name, place) or [""]
+    return str(place) + f"; {first}" * bool(first) + f" (and {len(others)} more)" * bool(others)
 
 
 def _option(data_dir: Path | None) -> str:

@@ -314,6 +314,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "seeds twice": (lambda: short(PROBLEM, "star", seeds=[1, 1]), "different"),
     "seeds below 0": (lambda: short(PROBLEM, "star", seeds=[-1]), "seeds"),
     "metric": (lambda: short(PROBLEM, "star", metrics="los"), "did you mean 'loss'"),
+    "metric of another": (
+        lambda: short(PROBLEM, "star", metrics=["loss", "test_loss"]),
+        "the metric test_loss means nothing for Quadratic",
+    ),
     "metric number": (lambda: short(PROBLEM, "star", metrics=3), "metrics"),
     "every": (lambda: short(PROBLEM, "star", every=-1), "every"),
     "every word": (lambda: short(PROBLEM, "star", every="two"), "every must be a whole number"),

@@ -247,7 +247,7 @@ def test_dropout_keeps_by_words(p: float) -> None:
 KERNELS = """
 import torch
 from torch.nn import functional
-from digrad.problems import kernels, layer_kernels, shapes
+from digrad.problems import kernels, layer_kernels, shapes, table_kernels
 
 for G, S, C, H, W, O, h, w, stride, padding, dilation in [
     (2, 3, 1, 8, 8, 10, 5, 5, (1, 1), (0, 0), (1, 1)),
@@ -275,7 +275,12 @@ for G, S, C, H, W, O, h, w, stride, padding, dilation in [
         (kernels.weights(back, x, weight, *window, biased=True), both),
     ):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-for G, S, C, size, parts in [(2, 3, 16, (5, 6), 8), (1, 2, 6, (4,), 3), (3, 1, 8, (2, 2), 1)]:
+for G, S, C, size, parts in [
+    (2, 3, 16, (5, 6), 8),
+    (1, 2, 6, (4,), 3),
+    (3, 1, 8, (2, 2), 1),
+    (2, 2, 64, (3, 3), 8),
+]:
     x, weight, bias = (torch.randn(*s).requires_grad_() for s in [(G, S, C, *size), (G, C), (G, C)])
     wanted = torch.stack([functional.group_norm(a, parts, *r) for a, *r in zip(x, weight, bias)])
     back = torch.randn_like(wanted)
@@ -286,6 +291,11 @@ for G, S, C, size, parts in [(2, 3, 16, (5, 6), 8), (1, 2, 6, (4,), 3), (3, 1, 8
         found = layer_kernels.norm_backward(back, *given, kept, parts)
         for got, want in zip((got, *found), (wanted, *grads)):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+for G, T, V, D in [(2, 300, 7, 5), (1, 129, 1000, 130), (3, 1, 4, 8)]:  # rows of tables
+    grad, numbers = torch.randn(G, T, D), torch.randint(0, V, (G, T))
+    wanted = torch.stack([torch.zeros(V, D).index_add_(0, *row) for row in zip(numbers, grad)])
+    got = table_kernels.table_gradient(grad, numbers, V)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 for shape, size in [((2, 3, 4, 6), (2, 2)), ((1, 2, 2, 7, 8), (3, 2)), ((1, 40, 33), (2, 3))]:
     x = torch.randn(shape).round().requires_grad_()  # with ties
     wanted = functional.max_pool2d(x.flatten(0, -3), size)
@@ -298,6 +308,42 @@ for shape, size in [((2, 3, 4, 6), (2, 2)), ((1, 2, 2, 7, 8), (3, 2)), ((1, 40, 
 x = torch.tensor([[[1.0, torch.nan, 2.0, 1.0], [3.0, 0.0, 0.0, 0.0]]])
 got, _ = layer_kernels.pool(x, 2, 2)
 assert got[0, 0, 0].isnan() and got[0, 0, 1] == 2
+print("equal")
+"""
+
+
+PARTS = """
+import torch
+from torch.nn import functional
+from digrad.problems import kernels, parts, shapes
+
+parts.LEAST = 1
+shapes._exact = lambda device: "tf32x3"  # as on a GPU that knows it
+for G, S, C, H, W, O, h, w, stride, padding in [
+    (2, 2, 18, 5, 6, 17, 3, 3, (1, 1), (1, 1)),
+    (2, 3, 3, 8, 8, 33, 3, 3, (2, 2), (1, 1)),
+    (1, 2, 16, 7, 7, 16, 1, 1, (2, 2), (0, 0)),  # pixels that nobody reads
+    (2, 1, 20, 9, 8, 70, 5, 3, (3, 2), (2, 0)),
+    (1, 3, 40, 6, 6, 32, 2, 2, (1, 1), (0, 0)),
+    (2, 2, 16, 4, 4, 20, 3, 3, (1, 1), (3, 2)),  # more padding than a patch reaches
+    (1, 2, 4, 1, 3, 5, 1, 1, (4, 4), (1, 1)),  # patches of nothing but padding
+]:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(G, S, C, H, W), torch.randn(G, O, C, h, w), torch.randn(G, O)
+    points = [t.double().requires_grad_() for t in (x, weight)]
+    window = list(stride), list(padding), [1, 1]
+    wanted = torch.stack([functional.conv2d(*row, *window) for row in zip(*points, bias.double())])
+    back = torch.randn(wanted.shape)
+    dx, dw = torch.autograd.grad(wanted, points, back.double())
+    both = torch.cat([dw.flatten(1), back.double().sum((1, 3, 4))], dim=1)
+    assert parts.suit(shapes.Shape.of(x, weight, *window))
+    for turn in (lambda t: t, lambda t: t.movedim(2, -1).contiguous().movedim(-1, 2)):
+        out = kernels.forward(turn(x), weight, bias, *window)
+        found = kernels.backward(turn(back), turn(x), weight, *window, to_x=True, to_bias=True)
+        for got, want in zip((out, *found), (wanted, dx, both)):
+            assert (got.double() - want).norm() <= 1e-6 * want.norm()
+        for got, like in zip((out, found[0]), kernels.outputs(x, weight, *window)):
+            assert got.stride() == like.stride()
 print("equal")
 """
 
@@ -334,7 +380,9 @@ print("equal")
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [KERNELS, WHOLE], ids=["kernels", "whole gradients"])
+@pytest.mark.parametrize(
+    "code", [KERNELS, PARTS, WHOLE], ids=["kernels", "parts", "whole gradients"]
+)
 def test_the_kernels_in_tritons_interpreter(code: str) -> None:
     """What runs on a GPU, here in slow motion; a process of its own, as it is chosen on import."""
     work = subprocess.run(

@@ -256,6 +256,17 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(got, wanted, **EXACT)
 
 
+def test_compiled_code_that_cannot_be_repeated_is_not_used() -> None:
+    images = [(torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))]
+    steady, restless = (ModuleProblem(nn.Linear(3, 2), images) for _ in range(2))
+    kept, count = torch.ones(2), iter(range(9))
+    assert steady._repeats(lambda: (kept, kept))
+    with pytest.warns(UserWarning, match="same bits each time"):
+        assert not restless._repeats(lambda: (kept * next(count), kept))
+    assert not restless._repeats(lambda: (kept, kept))  # tried once
+    assert next(count) == 2
+
+
 def test_what_compiling_saves_is_known_by_layers() -> None:
     """Of text most; of group norm, which has kernels of its own, nothing."""
     texts = [(torch.zeros(4, 6, dtype=torch.int64),) * 2] * 2

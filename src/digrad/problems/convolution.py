@@ -6,7 +6,7 @@ are kernels of our own. The operators know their gradients and what to do for ma
 so that they work within ``vmap``, autograd and compiled code alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,23 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from digrad.problems.gpu import kernels_for
+from digrad.problems.operators import many_rows, operator
 
 Pair = Sequence[int]
 
 
-def _operator(rule: Callable[..., Any]) -> Any:
-    """Make a function an operator of PyTorch's.
-
-    ``torch.library.custom_op`` does the same and imports the compiler at the first call, which
-    takes a new machine six seconds.
-    """
-    name = f"digrad::{rule.__name__}"
-    torch.library.define(name, torch.library.infer_schema(rule, mutates_args=()))
-    torch.library.impl(name, ("cpu", "cuda"), rule)
-    return getattr(torch.ops.digrad, rule.__name__).default
-
-
-@_operator
+@operator
 def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
 ) -> Tensor:
@@ -43,7 +32,7 @@ def convolve(
     return apart(out, len(x))
 
 
-@_operator
+@operator
 def convolve_backward(
     grad: Tensor,
     x: Tensor,
@@ -104,30 +93,9 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 torch.library.register_autograd("digrad::convolve", _backward, setup_context=_remember)
 
 
-def _many(operator: Any) -> Any:
-    """Return what an operator does for many rows at once: they are groups like any others."""
-
-    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
-        def flat(arg: Any, dim: int | None) -> Any:
-            if not isinstance(arg, Tensor):
-                return arg
-            rows = arg.expand(info.batch_size, *arg.shape) if dim is None else arg.movedim(dim, 0)
-            return rows.flatten(0, 1)
-
-        def rows(out: Tensor) -> Tensor:
-            return torch.unflatten(out, 0, (info.batch_size, -1)) if out.dim() > 1 else out
-
-        found = operator(*map(flat, args, in_dims))
-        if isinstance(found, Tensor):
-            return rows(found), 0
-        return tuple(map(rows, found)), tuple(0 if out.dim() > 1 else None for out in found)
-
-    return rule
-
-
 for _each, _fake in ((convolve, _shape), (convolve_backward, _backward_shapes)):
     torch.library.register_fake(_each, _fake)
-    torch.library.register_vmap(_each, _many(_each))
+    torch.library.register_vmap(_each, many_rows(_each))
 
 
 def _places(

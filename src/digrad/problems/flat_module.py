@@ -24,7 +24,7 @@ from torch.func import functional_call
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
-from digrad.problems.layers import Conv2d, Dropout, GroupNorm, MaxPool2d
+from digrad.problems.layers import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
 from digrad.problems.many_rows import all_rows
 from digrad.problems.randomness import refuse_lazy, refuse_randomness
 
@@ -220,6 +220,8 @@ def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
             layer.__class__ = MaxPool2d
         elif fast and isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
             layer.__class__ = GroupNorm
+        elif isinstance(layer, nn.Embedding) and Embedding.fits(layer):
+            layer.__class__ = Embedding
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:

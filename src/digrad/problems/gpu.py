@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 KINDS = (torch.float32, torch.bfloat16)
+IN_DOUBLE = ("table_kernels",)  # those that know double precision, too
 
 
 def kernels_for(x: Tensor, module: str = "kernels") -> ModuleType | None:
-    """Return a module of kernels if x lies on a GPU, in single precision or bfloat16."""
-    return _triton(module) if x.is_cuda and x.dtype in KINDS else None
+    """Return a module of kernels if x lies on a GPU, in a type that they know."""
+    known = x.dtype in KINDS or (x.dtype == torch.float64 and module in IN_DOUBLE)
+    return _triton(module) if x.is_cuda and known else None
 
 
 @cache

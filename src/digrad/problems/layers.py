@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from digrad.problems.convolution import apart, convolve, merged
 from digrad.problems.gpu import kernels_for
+from digrad.problems.tables import look_up
 
 # Dropouts of whole channels, with the axes of a batch.
 CHANNELS: dict[type, int] = {nn.Dropout1d: 3, nn.Dropout2d: 4, nn.Dropout3d: 5}
@@ -39,6 +40,22 @@ class Conv2d(nn.Conv2d):
         window = _pair(self.stride), _pair(self.padding), _pair(self.dilation)
         out: Tensor = convolve(x.unsqueeze(0), weight.unsqueeze(0), bias, *window)
         return out.squeeze(0).contiguous() if self.packed else out.squeeze(0)
+
+
+class Embedding(nn.Embedding):
+    """Rows of a table, by ``digrad.problems.tables``."""
+
+    @staticmethod
+    def fits(layer: nn.Embedding) -> bool:
+        """Whether a layer can be computed so."""
+        plain = layer.padding_idx is None and layer.max_norm is None
+        simple = not layer.sparse and not layer.scale_grad_by_freq
+        return type(layer) is nn.Embedding and plain and simple
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what nn.Embedding does."""
+        found: Tensor = look_up(self.weight.unsqueeze(0), x.unsqueeze(0))
+        return found.squeeze(0)
 
 
 class MaxPool2d(nn.MaxPool2d):

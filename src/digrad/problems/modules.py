@@ -1,5 +1,6 @@
 """Any torch module, loss and data as a problem: gradients of all nodes in one call."""
 
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from copy import copy, deepcopy
 from functools import cached_property
@@ -140,6 +141,7 @@ class ModuleProblem:
             self._evaluation.check(self._testing, "test")
         self._group = max(1, _most_numbers(inputs.device) // each)
         self._judging: tuple[Tensor, Tensor] | None = None
+        self._steady: bool | None = None  # whether compiled code can be repeated to the bit
 
     @property
     def traceable(self) -> bool:
@@ -219,12 +221,29 @@ class ModuleProblem:
     def _passed(self, x: Tensor, sample: Tensor, buffers: Tensor, compiled: bool) -> Pair:
         if self._rows.apart or (not x.is_cuda and self._heavy):
             return self._at_once(self._passes.one_by_one, x, sample, buffers)
-        if self._chosen(x, sample, buffers) == "apart":
-            return self._at_once(self._passes.on_streams, x, sample, buffers)
-        if not compiled:
-            return self._by_groups(self._passes.gradients, x, sample, buffers)
-        fast = self._passes.compiled if x.is_cuda else self._passes.traced
-        return self._by_groups(fast, x, sample, buffers)
+        apart = self._chosen(x, sample, buffers) == "apart"
+        run = self._at_once if apart else self._by_groups
+        if compiled and not x.is_cuda:
+            return run(self._passes.traced, x, sample, buffers)
+        if compiled:
+            fast = self._passes.compiled_on_streams if apart else self._passes.compiled
+            if self._repeats(lambda: run(fast, x, sample, buffers)):
+                return run(fast, x, sample, buffers)
+        plain = self._passes.on_streams if apart else self._passes.gradients
+        return run(plain, x, sample, buffers)
+
+    def _repeats(self, compiled: Callable[[], Pair]) -> bool:
+        """Whether compiled code comes to the same bits each time; tried out once."""
+        if self._steady is None:
+            once, again = compiled(), compiled()
+            self._steady = all(map(torch.equal, once, again))
+            if not self._steady:
+                warnings.warn(
+                    "compiled code of this module does not come to the same bits each time, so "
+                    "that no run could be repeated: it is not used",
+                    stacklevel=2,
+                )
+        return self._steady
 
     def common(self, buffers: Tensor) -> Tensor:
         """Return the buffers of all nodes' data taken together."""

@@ -70,6 +70,21 @@ class Passes:
         """Row after row on a GPU, several at a time."""
         return on_streams(partial(_differentiated, self._alone), rows, self.ready(inputs), *columns)
 
+    def compiled_on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        """Row after row on a GPU, several at a time, each from compiled code."""
+        return on_streams(self.compiled_alone, rows, self.ready(inputs), *columns)
+
+    @cached_property
+    def compiled_alone(self) -> Batched:
+        """One row, from compiled code."""
+        module = self.rows.alone  # made here, as the compiler cannot follow that
+
+        def alone(*row: Tensor) -> Pair:
+            return self._loss_of(*row, module=module)
+
+        made: Batched = torch.compile(alone, fullgraph=True, dynamic=False)
+        return partial(_differentiated, made)
+
     @cached_property
     def traced(self) -> Batched:
         """All rows in one call, by the same operations without the Python that picks them."""

@@ -149,6 +149,7 @@ WRONG = [
     ({"kind": "topk"}, "unknown kind in compress 'topk'"),
     ({"share": 0.1}, "compress has no kind"),
     ({"kind": "top-k", "share": 0}, "share must lie in (0, 1], got 0.0"),
+    ({"kind": "top-k", "share": 0.2, "k": 3}, "k = 3 and share = 0.2 both say how many are kept"),
     ({"kind": "top-k", "k": 9, "block": 4}, "k = 9 numbers of a block of 4"),
     ({"kind": "top-k", "k": -1}, "k must be at least 0, got -1"),
     ({"kind": "top-k", "shares": 0.1}, "unknown key in compress 'shares'"),

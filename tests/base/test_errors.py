@@ -6,7 +6,7 @@ import pytest
 
 import digrad as dg
 from digrad.algorithms import ADPSGD, check
-from digrad.base.errors import message, on_command_line
+from digrad.base.errors import DigradError, lookup, message, on_command_line
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,21 @@ def test_methods_are_called_by_their_names() -> None:
 
     with pytest.raises(dg.DigradError, match=r"^Mine averages pairs"):
         check(Mine(), dg.network("directed-ring", n=4))
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("ring", "'directed-ring' or 'two-way-ring'"),  # names with that word before others
+        ("gird", "'grid'"),
+        ("directed-rng", "'directed-ring'"),
+        ("rin", "'directed-ring' or 'two-way-ring'"),
+        ("gr", "'grid'"),
+        ("way", "'two-way-ring', 'two-way-path' or 'one-way'"),
+    ],
+)
+def test_what_was_probably_meant(word: str, meant: str) -> None:
+    table = dict.fromkeys(("grid", "directed-ring", "two-way-ring", "two-way-path", "one-way"))
+    with pytest.raises(DigradError) as error:
+        lookup(table, word, "topology")
+    assert str(error.value).endswith(f"hint: did you mean {meant}?")

@@ -176,13 +176,30 @@ def test_cifar_in_every_form(tmp_path: Path, form: str) -> None:
     assert found.train.pixels.flags.writeable
 
 
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_cifar_files_of_fewer_images(tmp_path: Path, form: str) -> None:
+    counts = (3, 1, 2, 1, 1, 2)
+    made = zip(CIFAR_FILES, counts, strict=True)
+    contents = {name: cifar_records(count) for name, count in made}
+    if form == "folder":
+        write_loose(tmp_path / cifar.FOLDER, contents)
+    else:
+        write_archive(tmp_path, cifar_tar(contents))
+    found = read_images("cifar-10", tmp_path)
+    assert (len(found.train), len(found.test)) == (8, 2)
+
+
 @pytest.mark.usefixtures("few")
 def test_damaged_cifar_files_are_refused(tmp_path: Path) -> None:
     contents = cifar_contents(RECORDS)
     write_loose(tmp_path, contents)
     path = tmp_path / "data_batch_3.bin"
     for content, words in (
-        (contents["data_batch_3.bin"][:-1], "cut off: 3 images take 9,219 bytes, 9,218 are there"),
+        (
+            contents["data_batch_3.bin"][:-1],
+            "9,218 bytes are no whole number of images, which take 3,073 each",
+        ),
+        (b"", "0 bytes are no whole number of images"),
         (contents["data_batch_3.bin"] + b"x", "more than the 9,219 bytes"),
         (b"\x0a" + contents["data_batch_3.bin"][1:], "a label is 10"),
     ):
@@ -204,6 +221,8 @@ def hostile(kind: str) -> bytes:
         return tar([(first, contents[CIFAR_FILES[0]])] * 2)
     if kind == "size":
         return cifar_tar(contents | {CIFAR_FILES[2]: cifar_records(RECORDS + 1)})
+    if kind == "part":
+        return cifar_tar(contents | {CIFAR_FILES[2]: cifar_records(2)[:-1]})
     if kind == "lost":
         return cifar_tar({name: contents[name] for name in CIFAR_FILES[:-1]})
     if kind == "negative":
@@ -227,7 +246,8 @@ def hostile(kind: str) -> bytes:
         ("bits", "a header's checksum is wrong"),
         ("page", "damaged"),
         ("twice", "holds cifar-10-batches-bin/data_batch_1.bin twice"),
-        ("size", "data_batch_3.bin in it has 12,292 bytes instead of 9,219"),
+        ("size", "data_batch_3.bin in it has 12,292 bytes; 9,219 are the most"),
+        ("part", "data_batch_3.bin: cut off, or no batch of CIFAR-10: 6,145 bytes"),
         ("lost", "does not hold test_batch.bin"),
         ("negative", "is no number of a tar header"),
         ("large", "unpacks to more than CIFAR-10 takes"),

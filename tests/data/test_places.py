@@ -7,7 +7,7 @@ import pytest
 from digrad.base.errors import ParameterError, UnknownNameError
 from digrad.data import MissingDataError, cifar, data_folder, find_files, read_images
 from digrad.data.places import cache_folder
-from digrad.data.sets import home_of
+from digrad.data.sets import home_of, other_sizes
 from tiny_images import cifar_contents, write_mnist
 
 
@@ -96,7 +96,9 @@ def test_the_error_says_which_files_belong_where(tmp_path: Path) -> None:
     assert f"`digrad data fetch mnist --data-dir {tmp_path}`" in hint
     first, *files, hint = lines("cifar-10", None)
     assert str(cache_folder() / "cifar-10") in first
-    assert [file.strip() for file in files] == ["cifar-10-binary.tar.gz"]
+    assert files[0].strip() == "cifar-10-binary.tar.gz"
+    unpacked = "cifar-10-batches-bin/: data_batch_1.bin .. data_batch_5.bin, test_batch.bin"
+    assert files[1].strip() == f"or, unpacked, {unpacked}"
     assert "`digrad data fetch cifar-10`" in hint
     assert "DIGRAD_DATA=FOLDER" in hint
 
@@ -113,6 +115,15 @@ def test_where_some_files_are_only_the_others_are_named(tmp_path: Path) -> None:
             (tmp_path / "c" / name).write_bytes(content)
     _, *files, _ = lines("cifar-10", tmp_path / "c")
     assert [file.strip() for file in files] == ["test_batch.bin"]
+
+
+def test_files_of_another_size_than_published_are_named(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10").mkdir()
+    (tmp_path / "cifar-10" / cifar.ARCHIVE).write_bytes(b"cut off")
+    assert find_files("cifar-10", tmp_path) == tmp_path / "cifar-10"
+    (said,) = other_sizes("cifar-10", tmp_path / "cifar-10")
+    assert said.startswith("cifar-10-binary.tar.gz has 7 bytes, 170,")
+    assert other_sizes("digits", tmp_path) == []
 
 
 def test_what_a_set_is_fetched_into(tmp_path: Path) -> None:

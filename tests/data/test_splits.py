@@ -49,9 +49,9 @@ def is_partition(parts: Parts, count: int) -> bool:
 def test_splits_are_partitions_or_one_error(
     split: str, labels: list[int], nodes: int, alpha: float, k: int, seed: int
 ) -> None:
-    said = ""
+    said, more = "", {"dirichlet": {"alpha": alpha}, "k-classes": {"k": k}}.get(split, {})
     try:
-        parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
+        parts = partition(labels, nodes, split, **more, seed=seed)
     except DigradError as error:
         said = str(error)
     if said:
@@ -60,13 +60,14 @@ def test_splits_are_partitions_or_one_error(
     assert len(parts) == nodes
     assert all(len(part) and part.dtype == np.int64 for part in parts)
     assert is_partition(parts, len(labels))
-    again = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
+    again = partition(labels, nodes, split, **more, seed=seed)
     assert all(map(np.array_equal, parts, again))
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_frozen_splits(split: str) -> None:
-    parts = partition(LABELS[:20], 4, split, alpha=0.3, k=2, seed=3)
+    more = {"dirichlet": {"alpha": 0.3}, "k-classes": {"k": 2}}.get(split, {})
+    parts = partition(LABELS[:20], 4, split, **more, seed=3)
     assert [part.tolist() for part in parts] == GOLDEN[split]
 
 
@@ -157,3 +158,9 @@ def test_wrong_parameters(wrong: Callable[[], object], text: str) -> None:
 def test_unknown_splits_are_suggested() -> None:
     with pytest.raises(UnknownNameError, match="hint: did you mean 'by-label'"):
         partition(LABELS, 2, "by-labels")
+
+
+def test_an_option_of_another_split_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"split = 'iid' does not use alpha = 0.3") as error:
+        partition(LABELS, 2, "iid", alpha=0.3)
+    assert "leave alpha out, or take another split: dirichlet" in str(error.value)

@@ -1,5 +1,6 @@
 """One call from whatever people have to a run, and the same numbers as from a file."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 import digrad as dg
 from digrad.algorithms import SGP, PushPull
+from digrad.front import keywords
 from digrad.problems import Quadratic
 from front.own import PROBLEM, TOPOLOGY
 
@@ -246,6 +248,12 @@ def test_every_way_in_scales_by_n_pi_and_checks_the_network(command: Any, folder
     assert reason in str(from_python.value)
 
 
+def test_the_keywords_that_a_slip_is_compared_with() -> None:
+    known = inspect.signature(dg.simulate).parameters.values()
+    assert {p.name for p in known if p.kind is p.KEYWORD_ONLY} == {*keywords.SIMULATES}
+    assert {*keywords.ELSEWHERE.values()} <= {*keywords.SIMULATES}
+
+
 PROBLEM = {"kind": "quadratic", "dim": 3}
 WRONG: dict[str, tuple[Any, str]] = {
     "no problem": (lambda: short("quadratc", "star"), "did you mean 'quadratic'"),
@@ -253,6 +261,14 @@ WRONG: dict[str, tuple[Any, str]] = {
     "nothing": (lambda: short(None, "star"), "NoneType is not a problem"),
     "no kind": (lambda: short({"dim": 3}, "star"), "has no kind"),
     "wrong key": (lambda: short("quadratic", "star", dmi=3), "did you mean 'dim'"),
+    "files' name": (lambda: short("quadratic", "star", metrics_every=3), "write every=3"),
+    "files' step": (lambda: short("quadratic", "star", step_sizes=[1]), "write lr=[1]"),
+    "misspelt": (lambda: short("quadratic", "star", evry=3), "did you mean 'every'"),
+    "misspelt beside a module": (
+        lambda: short(torch.nn.Linear(2, 2), "star", data=[], resum=True),
+        "did you mean 'resume'",
+    ),
+    "n": (lambda: short("quadratic", "star", n=4), 'pass dg.network("star", n=4)'),
     "wrong value": (lambda: short("quadratic", "star", dim="three"), "dim"),
     "module alone": (lambda: short(torch.nn.Linear(2, 2), "star"), "pass data="),
     "argument": (lambda: short(Quadratic.generate(4, dim=2), "star", stesp=3), "did you mean"),
@@ -298,6 +314,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "seeds twice": (lambda: short(PROBLEM, "star", seeds=[1, 1]), "different"),
     "seeds below 0": (lambda: short(PROBLEM, "star", seeds=[-1]), "seeds"),
     "metric": (lambda: short(PROBLEM, "star", metrics="los"), "did you mean 'loss'"),
+    "metric of another": (
+        lambda: short(PROBLEM, "star", metrics=["loss", "test_loss"]),
+        "the metric test_loss means nothing for Quadratic",
+    ),
     "metric number": (lambda: short(PROBLEM, "star", metrics=3), "metrics"),
     "every": (lambda: short(PROBLEM, "star", every=-1), "every"),
     "every word": (lambda: short(PROBLEM, "star", every="two"), "every must be a whole number"),

@@ -80,6 +80,14 @@ def test_a_residual_network_halves_the_image_and_needs_no_running_means() -> Non
     assert not list(model.buffers())
 
 
+def test_a_small_residual_network_has_the_norm_that_is_asked_for() -> None:
+    kinds = {
+        norm: {*map(type, ResNet(width=4, norm=norm).modules())} for norm in ("group", "batch")
+    }
+    assert nn.GroupNorm in kinds["group"] - kinds["batch"]
+    assert nn.BatchNorm2d in kinds["batch"] - kinds["group"]
+
+
 def test_there_is_a_way_round_a_block() -> None:
     block = ResNet(width=8, stages=2).blocks[0]
     nn.init.zeros_(block.second.weight)

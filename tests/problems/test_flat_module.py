@@ -203,24 +203,6 @@ def test_constant_buffers_are_kept() -> None:
 # Random numbers.
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        With(lambda self, x: functional.dropout(x, 0.5, self.training)),
-        With(lambda self, x: x + torch.randn_like(x)),
-        With(lambda self, x: self.noise(x), noise=nn.RReLU()),
-        With(lambda self, x: self.drop(x), drop=nn.AlphaDropout(0.5)),
-    ],
-)
-def test_random_numbers_of_its_own_are_refused(module: nn.Module) -> None:
-    state = torch.random.get_rng_state()
-    with pytest.raises(DigradError, match="draws random numbers of its own") as error:
-        FlatModule.of(module, INPUTS)
-    assert "(seed, node, step)" in str(error.value)
-    assert "hint: use nn.Dropout modules" in str(error.value)
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
 def test_dropout_called_twice_is_refused() -> None:
     module = With(lambda self, x: self.drop(self.drop(x)), drop=nn.Dropout(0.5))
     with pytest.raises(DigradError, match=r"'drop' is called twice .*\n  hint: give each call its"):

@@ -66,8 +66,7 @@ def test_the_start_depends_on_the_seed_alone(mnist: str) -> None:
 )
 def test_splits(mnist: str, split: str, more: dict) -> None:
     problem = image_problem(4, data_dir=mnist, model="mlp", split=split, seed=7, **more)
-    given = {"alpha": 0.5, "k": 1} | more
-    parts = partition(images(60)[1], 4, split, **given, seed=7)
+    parts = partition(images(60)[1], 4, split, **more, seed=7)
     assert problem.sizes.tolist() == [len(part) for part in parts]
     wanted = torch.from_numpy(images(60)[1][np.concatenate(parts)])
     assert torch.equal(problem._training.targets, wanted)
@@ -124,6 +123,13 @@ def test_the_environment_says_where(mnist: str, monkeypatch: pytest.MonkeyPatch)
         ({"batch": 0}, "batch must be"),
         ({"dropout": 1.5}, "dropout must be a finite number, at least 0, at most 1, got 1.5"),
         ({"nodes": 61}, "61"),
+        (
+            {"norm": "batch"},
+            r"model = 'cnn' does not use norm = 'batch'\n  hint: leave norm out, or",
+        ),
+        ({"model": "mlp", "dropout": 0.5}, r"'mlp' does not use dropout = 0.5\n.*model: cnn$"),
+        ({"model": "resnet", "norm": "batchnorm"}, r"unknown norm 'batchnorm'\n.*mean 'batch'"),
+        ({"model": "mlp", "k": 1}, r"split = 'by-label' does not use k = 1\n.*split: k-classes$"),
     ],
 )
 def test_what_is_refused(mnist: str, given: dict, text: str) -> None:

@@ -270,7 +270,6 @@ ALWAYS = {"consensus", "tracking", "messages", "bytes"}  # what the state shows
         ),
         (network, ["consensus"], set()),
         (lambda: logistic()[0], ["accuracy"], {"accuracy"}),
-        (lambda: logistic()[0], ["test_accuracy"], set()),
         (quadratic, ["gap"], {"gap", "loss"}),
         (quadratic, ["gradient_norm"], {"gradient_norm"}),
     ],
@@ -282,6 +281,16 @@ def test_only_what_is_asked_for_is_read(problem: Any, metrics: list[str], read: 
     assert {name for name in VALUES if not got[name].isnan().any()} == read | ALWAYS
     for name in (read | ALWAYS) - {"gradient_norm"}:
         assert torch.equal(got[name], every.read(moment)[name])
+
+
+@pytest.mark.parametrize(("problem", "metric"), [(quadratic, "accuracy"), (logistic, "gap")])
+def test_a_metric_that_a_problem_has_not_is_refused(problem: Any, metric: str) -> None:
+    made = problem()
+    made = made[0] if isinstance(made, tuple) else made
+    with pytest.raises(
+        DigradError, match=f"the metric {metric} means nothing for .*\n  hint: it has"
+    ):
+        Gauge.make(ALGORITHMS["push-pull"](), made, NET, ["loss", metric])
 
 
 def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:

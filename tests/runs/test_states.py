@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from digrad.base.errors import ParameterError
+from digrad.cli.output import going_on
 from digrad.runs.execute import run
 from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.lock import held, locked
@@ -73,6 +74,13 @@ def test_a_run_that_is_done(finished: Path) -> None:
 def test_a_run_that_was_interrupted(cut: Path) -> None:
     found = state_of(cut)
     assert (found.state, found.trials, found.done) == ("interrupted", 4, 4 * 20 + 4 * 10)
+
+
+def test_what_goes_on_with_it(cut: Path) -> None:
+    again = f"digrad run {cut / 'experiment.toml'} --out {cut} --resume"
+    assert going_on(TINY, cut) == again
+    objects = replace(TINY, problem=KindSpec("given", {"class": "Net"}))
+    assert going_on(objects, cut) == f"the same dg.simulate(...) with out={str(cut)!r}, resume=True"
 
 
 def test_unfinished_rows_are_marked(cut: Path, finished: Path) -> None:

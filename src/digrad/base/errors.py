@@ -20,6 +20,8 @@ _VALUES = r"\d[\w.]*|cpu|b?float\d+|doubly-stochastic|lazy|metropolis|spanning-t
 # Whole commands stay as they are; of the rest, an option with the value that may follow it.
 _OPTION = re.compile(rf"`[^`]*`|(?:digrad|torchrun) [^,;]*|--([a-z-]+[a-z])(?: ({_VALUES})\b)?")
 
+SLIP = 0.8  # how alike two names are that differ by a slip of the pen
+MOST_MEANT = 3
 LONGEST = 80  # letters of a value that an error shows
 # What can command a terminal or hide in a line: controls but for tab and newline, marks that
 # turn the direction of writing, and halves of characters, which cannot be written at all.
@@ -133,7 +135,16 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     if name in table:
         return table[name]
     name = name[:LONGEST]  # to look for what is near takes the square of its length
-    near = get_close_matches(name.lower().replace("_", "-"), table, n=1, cutoff=0.5)
+    *others, near = [*map(repr, _nearest(name, table))] or [""]
+    near = f"{', '.join(others)} or {near}" if others else near
     every = f"one of: {', '.join(table)}" if table else "there are none: drop it"
-    hint = f"did you mean {near[0]!r}?" if near else every
+    hint = f"did you mean {near}?" if near else every
     raise UnknownNameError(message(f"unknown {what} {name!r}", hint=hint))
+
+
+def _nearest(name: str, table: Mapping[str, Any]) -> list[str]:
+    """Return what was probably meant: a slip of the pen, names with that word, or the nearest."""
+    word = name.lower().replace("_", "-")
+    slip = get_close_matches(word, table, n=1, cutoff=SLIP)
+    longer = [key for key in table if len(word) > 2 and word in key.lower().replace("_", "-")]
+    return slip or longer[:MOST_MEANT] or get_close_matches(word, table, n=1, cutoff=0.5)

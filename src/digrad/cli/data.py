@@ -77,8 +77,12 @@ def split(
     how: Annotated[
         str, typer.Option("--split", help="iid, by-label, dirichlet or k-classes.")
     ] = "by-label",
-    alpha: Annotated[float, typer.Option(help="For dirichlet: small is uneven.")] = 0.5,
-    k: Annotated[int, typer.Option("--k", help="For k-classes: how many a node sees.")] = 1,
+    alpha: Annotated[
+        float | None, typer.Option(help="For dirichlet: small is uneven; 0.5 by default.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", help="For k-classes: how many a node sees; 1 by default.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Which of the random splits.")] = 0,
     data_dir: DataDir = None,
     figure: Annotated[Path | None, typer.Option(help="A picture: PNG, SVG or PDF.")] = None,
@@ -93,7 +97,7 @@ def split(
     check_figure(figure)
     find_files(name, data_dir)  # before the wait for torch, which the splits' package brings
     with busy(f"reading {name}"):
-        from digrad.data.splits import partition
+        from digrad.data.splits import ALPHA, K, partition
 
         images = read_images(name, data_dir)
         labels = images.train.labels
@@ -104,8 +108,8 @@ def split(
         from digrad.show.figures import save_figure
         from digrad.show.figures.shares import draw_shares
 
-        setting = {"dirichlet": f" (α = {alpha:g})", "k-classes": f" (k = {k})"}.get(how, "")
-        title = f"{name}, {how}{setting}, n = {nodes}"
+        setting = {"dirichlet": f" (α = {alpha or ALPHA:g})", "k-classes": f" (k = {k or K})"}
+        title = f"{name}, {how}{setting.get(how, '')}, n = {nodes}"
         drawn = save_figure(draw_shares(counts, images.classes, title=title), figure)
         show(f"figure: {drawn}")
     if csv is not None:
@@ -114,6 +118,7 @@ def split(
 
 def _where(name: str, data_dir: Path | None) -> str:
     from digrad.data import DATASETS, MissingDataError, find_files
+    from digrad.data.sets import other_sizes
 
     try:
         place = find_files(name, data_dir)
@@ -121,7 +126,10 @@ def _where(name: str, data_dir: Path | None) -> str:
         files = DATASETS[name].files
         fetching = f"digrad data fetch {name}{_option(data_dir)}"
         return f"not there: {fetching if files else 'pip install scikit-learn'}"
-    return str(place) if DATASETS[name].files else "scikit-learn"
+    if not DATASETS[name].files:
+        return "scikit-learn"
+    first, *others = other_sizes(name, place) or [""]
+    return str(place) + f"; {first}" * bool(first) + f" (and {len(others)} more)" * bool(others)
 
 
 def _option(data_dir: Path | None) -> str:

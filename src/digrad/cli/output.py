@@ -64,6 +64,14 @@ def warn(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
+def going_on(experiment: Any, folder: Path) -> str:
+    """Return what goes on with an interrupted run: a command, or the call that began it."""
+    if experiment.of_objects:
+        return f"the same dg.simulate(...) with out={str(folder)!r}, resume=True"
+    trust = " --trust" if experiment.own_names else ""
+    return f"digrad run {folder / 'experiment.toml'} --out {folder} --resume{trust}"
+
+
 def print_json(data: dict[str, Any]) -> None:
     """Print one JSON object."""
     from json import dumps

@@ -56,7 +56,7 @@ def reproduce(
             autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
         ),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, in a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, in minutes at most.")] = False,
     out: Out = None,
     device: Device = "cpu",
     data_dir: Annotated[

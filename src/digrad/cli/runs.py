@@ -10,7 +10,7 @@ import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.quick import import_sparse
-from digrad.cli.output import check_figure, show, warn
+from digrad.cli.output import check_figure, going_on, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
 
@@ -226,9 +226,8 @@ def table(
 
 
 def default_metric(trace: Any) -> str:
-    """Return the first metric that was recorded: the gradient norm, where it was."""
-    recorded = list(trace.metrics)
-    return "gradient_norm" if "gradient_norm" in recorded or not recorded else str(recorded[0])
+    """Return the first metric that was recorded."""
+    return str((*trace.metrics, "gradient_norm")[0])
 
 
 def execute(experiment: Any, folder: Path, device: str, resume: bool, **options: Any) -> None:
@@ -323,13 +322,9 @@ def _warn_unfinished(folders: list[Path]) -> None:
         if done < experiment.trials:
             warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
-                f"{experiment.steps:,}; values are those so far. Go on with: digrad run "
-                f"{folder / 'experiment.toml'} --out {folder} --resume{_trusted(experiment)}"
+                f"{experiment.steps:,}; values are those so far. Go on with: "
+                f"{going_on(experiment, folder)}"
             )
-
-
-def _trusted(experiment: Any) -> str:
-    return " --trust" if experiment.own_names else ""
 
 
 @contextmanager

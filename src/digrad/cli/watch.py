@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
-from digrad.cli.output import show, warn
+from digrad.cli.output import going_on, show, warn
 
 SECONDS = 2.0  # from one look to the next
 EVERY = 30.0  # seconds from one line to the next where there is no terminal
@@ -33,9 +33,7 @@ def list_runs(
     show(list_states(found), width=160)
     for run in found:
         if run.state == "interrupted":
-            trust = " --trust" if run.experiment and run.experiment.own_names else ""
-            file = run.path / "experiment.toml"
-            show(f"go on with: digrad run {file} --out {run.path} --resume{trust}")
+            show(f"go on with: {going_on(run.experiment, run.path)}")
 
 
 def watch(

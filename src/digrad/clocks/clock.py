@@ -85,6 +85,7 @@ class Clock:
         most = 1.0 if self.distribution == "uniform" else inf
         real(self.spread, "spread", least=0, most=most, hint="0 makes all times equal")
         real(self.tail, "tail", above=0, hint="1.5 has a mean and no variance")
+        self._refuse_unused()
         real(self.straggler, "straggler", above=0, hint="5.0 is five times slower")
         for name in ("latency", "bandwidth", "jitter", "timeout"):
             real(getattr(self, name), name, least=0)
@@ -94,6 +95,16 @@ class Clock:
         seed_of(self.seed)
         for node in self.stragglers:
             whole(node, "a straggler", hint="the number of a node")
+
+    def _refuse_unused(self) -> None:
+        """Refuse what the distribution makes no use of, unless it is the default."""
+        unused = {"constant": ("spread", "tail"), "heavy-tailed": ()}
+        for key in unused.get(self.distribution, ("tail",)):
+            value = getattr(self, key)
+            if value not in (0, getattr(Clock, key)):
+                what = f'distribution = "{self.distribution}" does not use {key} = {value}'
+                hint = f'leave it out, or take distribution = "heavy-tailed", which has a {key}'
+                raise ParameterError(message(what, hint=hint))
 
     def check(self, nodes: int) -> None:
         """Refuse stragglers and traces of other nodes."""

@@ -1,6 +1,7 @@
 """The binary version of CIFAR-10: six files, or the archive that holds them.
 
-A file is 10 000 records: a byte for the label, then 32 x 32 bytes each of red, green, blue.
+A record is a byte for the label, then 32 x 32 bytes each of red, green, blue; a file that is
+published has 10 000 of them.
 """
 
 import gzip
@@ -13,16 +14,17 @@ from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, message
 from digrad.data.images import Part
-from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly
+from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly, read_up_to
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32
-RECORDS = 10_000  # in a file
+RECORDS = 10_000  # in a file, at most
 ARCHIVE, FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 TEST = "test_batch.bin"
 BLOCK = 512  # a tar header, and what contents are padded to
 PLAIN = (b"0", b"\0")  # the kinds of member that are plain files
+LOOSE = f"{FOLDER}/: {TRAIN[0]} .. {TRAIN[-1]}, {TEST}"  # what may be there in its place
 # What an archive may unpack to beside the six files: headers, a page of text, padding.
 SLACK = 1 << 20
 
@@ -61,9 +63,16 @@ def _home(folder: Path) -> Path:
 
 def _content(path: Path) -> bytes:
     with blaming(path), opened(path) as stream:
-        content = read_exactly(stream, RECORDS * RECORD, f"{RECORDS:,} images")
+        content = read_up_to(stream, RECORDS * RECORD)
         check_end(stream, RECORDS * RECORD)
+        _check_whole(len(content))
         return content
+
+
+def _check_whole(size: int) -> None:
+    if not size or size % RECORD:
+        what = f"{size:,} bytes are no whole number of images, which take {RECORD:,} each"
+        raise FileFormatError(f"cut off, or no batch of CIFAR-10: {what}")
 
 
 def _unpacked(archive: Path) -> dict[str, bytes]:
@@ -110,13 +119,15 @@ def _octal(field: bytes) -> int:
 
 
 def _check_member(path: str, kind: bytes, size: int, twice: bool) -> None:
-    right = RECORDS * RECORD
+    most = RECORDS * RECORD
     if twice:
         raise FileFormatError(f"holds {path} twice")
     if kind not in PLAIN:
         raise FileFormatError(f"{path} in it is not a plain file")
-    if size != right:
-        raise FileFormatError(f"{path} in it has {size:,} bytes instead of {right:,}")
+    if size > most:
+        raise FileFormatError(f"{path} in it has {size:,} bytes; {most:,} are the most")
+    with blaming(path):
+        _check_whole(size)
 
 
 class _Bounded:

@@ -48,12 +48,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def read_exactly(stream: BinaryIO, count: int, what: str) -> bytes:
     """Return so many bytes, in pieces, so that a mere claim of many takes no memory."""
-    parts, left = list[bytes](), count
+    content = read_up_to(stream, count)
+    if len(content) < count:
+        raise FileFormatError(f"cut off: {what} take {count:,} bytes, {len(content):,} are there")
+    return content
+
+
+def read_up_to(stream: BinaryIO, most: int) -> bytes:
+    """Return what there is, but not more than so many bytes."""
+    parts, left = list[bytes](), most
     while left and (part := stream.read(min(left, CHUNK))):
         parts.append(part)
         left -= len(part)
-    if left:
-        raise FileFormatError(f"cut off: {what} take {count:,} bytes, {count - left:,} are there")
     return b"".join(parts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from digrad.base.errors import FileFormatError, lookup, message
 from digrad.data import mirrors
-from digrad.data.cifar import missing_cifar, read_cifar
+from digrad.data.cifar import LOOSE, missing_cifar, read_cifar
 from digrad.data.digits import missing_digits, read_digits
 from digrad.data.idx import missing_idx, read_mnist
 from digrad.data.images import Images, Part
@@ -33,6 +33,7 @@ class Dataset:
         missing: says which files a folder lacks.
         folders: within the folder of all data, where the files may be; the first is ours.
         files: what can be fetched.
+        unpacked: what may be there in the place of these.
         test_labels: SHA-256 of the test labels as bytes, to tell sets with equal file names apart.
     """
 
@@ -47,6 +48,7 @@ class Dataset:
     missing: Callable[[Path], list[str]]
     folders: tuple[str, ...] = ()
     files: tuple[mirrors.Remote, ...] = ()
+    unpacked: str = ""
     test_labels: str = ""
 
 
@@ -98,6 +100,7 @@ DATASETS: dict[str, Dataset] = {
         missing=missing_cifar,
         folders=("cifar-10",),
         files=mirrors.CIFAR_10,
+        unpacked=LOOSE,
     ),
     "digits": Dataset(
         about="handwritten digits, small",
@@ -159,10 +162,20 @@ def find_files(name: str, folder: str | Path | None = None) -> Path:
         message(
             f"{name}: not all of its files are in {home}; missing are",
             *(f"  {file}" for file in files),
+            *([f"or, unpacked, {chosen.unpacked}"] if chosen.unpacked and not begun else []),
             hint=f"`digrad data fetch {name}{where}` downloads them; or put them there yourself; "
             f"or say where they are: {VARIABLE}=FOLDER, or data_dir in [problem] of an experiment",
         )
     )
+
+
+def other_sizes(name: str, place: Path) -> list[str]:
+    """Say which files in a folder have another size than published: damaged, or another's."""
+    return [
+        f"{file.name} has {(place / file.name).stat().st_size:,} bytes, {file.size:,} are published"
+        for file in DATASETS[name].files
+        if (place / file.name).is_file() and (place / file.name).stat().st_size != file.size
+    ]
 
 
 def home_of(name: str, folder: str | Path | None = None) -> Path:

@@ -5,7 +5,6 @@ one. The same seed is the same split on every machine.
 """
 
 from collections.abc import Callable
-from inspect import signature
 from numbers import Integral
 from typing import Any
 
@@ -13,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import real
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.choices import chosen
+from digrad.base.errors import ParameterError, message
 from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
 
+ALPHA, K = 0.5, 1  # where they are not given
 REDRAWS = 100  # Dirichlet splits with an empty node before giving up
 
 Parts = list[NDArray[np.int64]]
@@ -27,8 +28,8 @@ def partition(
     nodes: int,
     split: str = "iid",
     *,
-    alpha: float = 0.5,
-    k: int = 1,
+    alpha: float | None = None,
+    k: int | None = None,
     seed: int = 0,
 ) -> Parts:
     """Return the indices of each node's samples, by the name of the split.
@@ -37,14 +38,12 @@ def partition(
         labels: one for each sample, of any kind.
         nodes: how many parts.
         split: ``iid``, ``by-label``, ``dirichlet`` or ``k-classes``.
-        alpha: for ``dirichlet``, how even; small is uneven.
-        k: for ``k-classes``, how many classes a node sees.
+        alpha: for ``dirichlet``, how even; small is uneven. 0.5 by default.
+        k: for ``k-classes``, how many classes a node sees; 1 by default.
         seed: which of the random splits.
     """
-    chosen = lookup(SPLITS, split, "split")
-    options: dict[str, Any] = {"alpha": alpha, "k": k, "seed": seed}
-    takes = signature(chosen).parameters
-    return chosen(labels, nodes, **{key: options[key] for key in options if key in takes})
+    drawn = {} if split == "by-label" else {"seed": seed}  # where nothing is drawn, no seed is used
+    return chosen(SPLITS, split, "split", {"alpha": alpha, "k": k})(labels, nodes, **drawn)
 
 
 def iid(labels: ArrayLike, nodes: int, *, seed: int = 0) -> Parts:
@@ -68,7 +67,7 @@ def by_label(labels: ArrayLike, nodes: int) -> Parts:
     return np.split(order, np.arange(1, nodes) * (len(values) // nodes))
 
 
-def dirichlet(labels: ArrayLike, nodes: int, *, alpha: float = 0.5, seed: int = 0) -> Parts:
+def dirichlet(labels: ArrayLike, nodes: int, *, alpha: float = ALPHA, seed: int = 0) -> Parts:
     """Each class is shared out by proportions p ~ Dirichlet(alpha, ..., alpha) over the nodes.
 
     Small alpha gives a class to few nodes; as alpha grows, all nodes see the same mix. Sizes
@@ -96,7 +95,7 @@ def dirichlet(labels: ArrayLike, nodes: int, *, alpha: float = 0.5, seed: int = 
     )
 
 
-def k_classes(labels: ArrayLike, nodes: int, *, k: int = 1, seed: int = 0) -> Parts:
+def k_classes(labels: ArrayLike, nodes: int, *, k: int = K, seed: int = 0) -> Parts:
     """Each node sees k classes, each class is shared evenly by the nodes that see it.
 
     Classes are dealt out in turn, so every one is seen, by nearly equally many nodes.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
+from digrad.front.keywords import check_keywords
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
@@ -39,9 +39,6 @@ TYPES: dict[str, Any] = {  # of arguments that a file has too
 }
 
 
-OTHERS = ("lr", "schedule", "compress", "clock", "device", "out", "resume", "workers", "cluster")
-
-
 def asked(
     problem: Any,
     networks: Any,
@@ -63,6 +60,7 @@ def asked(
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     metrics = (metrics,) if isinstance(metrics, str) else metrics
     said = checked(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
+    check_keywords(problem, networks, keys)
     made, kind = _problem(problem, dict(keys), device, said["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
     clock = Clock() if clock is None and _unwaiting(algorithms) else clock
@@ -110,9 +108,6 @@ def _problem(
         if "data" not in keys:
             hint = "pass data=[(inputs, targets), ...], one pair for each node"
             raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
-        takes = dict.fromkeys(signature(ModuleProblem).parameters)
-        for key in keys:
-            lookup(takes, key, "argument of simulate or ModuleProblem")
         told = {"device": device, "precision": precision, **keys}
         made: Problem = ModuleProblem(given, **told)
         return made, _given(made, given)
@@ -124,9 +119,6 @@ def _problem(
         return None, KindSpec(str(table.pop("kind")), table)
     if isinstance(given, str):
         return None, KindSpec(given, keys)
-    if keys:
-        named = dict.fromkeys((*TYPES, *OTHERS))
-        lookup(named, next(iter(keys)), "argument of simulate")
     if precision != "full":
         what = f"precision = {precision!r} beside a problem that is made already"
         raise ParameterError(message(what, hint="give it to the problem: ModuleProblem(...)"))

@@ -67,7 +67,8 @@ def simulate(
         seeds: how many, or which.
         schedule: the name of one, a dict with its keys, or a function from the step's number to
             a factor of ``lr``.
-        metrics: what to record; what is worth its cost by default.
+        metrics: what to record, and first what methods are compared by; what is worth its cost by
+            default.
         every: steps from one record to the next; a hundredth of the run by default, or more
             where measuring would take more than a fifth of it.
         compress: how messages of all algorithms are made small, as

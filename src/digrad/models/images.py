@@ -6,6 +6,7 @@ from math import prod
 from torch import Tensor, nn
 
 from digrad.models.checks import check_share
+from digrad.models.norms import Norm, norm_of
 
 Shape = tuple[int, int, int]
 
@@ -64,24 +65,32 @@ class MLP(nn.Sequential):
 
 
 class ResNet(nn.Module):
-    """A small residual network with group norm, which needs no running means.
+    """A small residual network.
 
     Args:
         shape: of an image.
         classes: how many.
         width: channels of the first stage; each further stage doubles them.
-        stages: each halves the image.
+        stages: each but the first halves the image.
+        norm: ``group``, or ``batch``, which keeps running means.
     """
 
     def __init__(
-        self, shape: Shape = (3, 32, 32), classes: int = 10, *, width: int = 16, stages: int = 3
+        self,
+        shape: Shape = (3, 32, 32),
+        classes: int = 10,
+        *,
+        width: int = 16,
+        stages: int = 3,
+        norm: str = "group",
     ) -> None:
         super().__init__()
+        make = norm_of(norm, groups=4)
         sizes = [width * 2**k for k in range(stages)]
         self.stem = nn.Conv2d(shape[0], width, 3, padding=1)
         pairs = zip([width, *sizes], sizes, strict=False)
         self.blocks = nn.Sequential(
-            *(_Block(before, after, 1 if k == 0 else 2) for k, (before, after) in enumerate(pairs))
+            *(_Block(*sizes, 1 if k == 0 else 2, make) for k, sizes in enumerate(pairs))
         )
         self.head = nn.Linear(sizes[-1], classes)
 
@@ -94,11 +103,11 @@ class ResNet(nn.Module):
 class _Block(nn.Module):
     """Two convolutions and a way round them."""
 
-    def __init__(self, before: int, after: int, stride: int) -> None:
+    def __init__(self, before: int, after: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.first = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
         self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        self.norms = nn.ModuleList([nn.GroupNorm(4, before), nn.GroupNorm(4, after)])
+        self.norms = nn.ModuleList([norm(before), norm(after)])
         plain = stride == 1 and before == after
         self.way_round = (
             nn.Identity() if plain else nn.Conv2d(before, after, 1, stride=stride, bias=False)

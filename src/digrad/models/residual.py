@@ -1,16 +1,11 @@
 """Residual networks as the literature counts them: ResNet-20 and ResNet-18 for small images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
 
-from digrad.base.errors import lookup
-
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "group": lambda channels: nn.GroupNorm(min(8, channels), channels),
-    "batch": nn.BatchNorm2d,
-}
+from digrad.models.norms import Norm, norm_of
 
 
 class ResidualNetwork(nn.Module):
@@ -37,7 +32,7 @@ class ResidualNetwork(nn.Module):
         norm: str = "group",
     ) -> None:
         super().__init__()
-        make = lookup(NORMS, norm, "norm")
+        make = norm_of(norm, groups=8)
         stages: list[nn.Module] = []
         for k, (before, after) in enumerate(pairwise((widths[0], *widths))):
             strides = [1 if k == 0 else 2] + [1] * (blocks - 1)
@@ -55,9 +50,7 @@ class ResidualNetwork(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(
-        self, before: int, after: int, stride: int, norm: Callable[[int], nn.Module]
-    ) -> None:
+    def __init__(self, before: int, after: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.first = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
         self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)

@@ -8,7 +8,7 @@ out as one. A module that draws random numbers of its own is refused, with the r
 cannot be computed for many rows at once is computed row by row.
 """
 
-import warnings
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
+from digrad.base.notices import notice
 from digrad.problems.layers import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
+from digrad.problems.many_rows import all_rows
+from digrad.problems.randomness import refuse_lazy, refuse_randomness
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,7 @@ class FlatModule:
     @classmethod
     def of(cls, module: nn.Module, inputs: Tensor) -> "FlatModule":
         """Prepare a module for batches such as ``inputs``; the module itself stays untouched."""
+        refuse_lazy(module)
         plain = deepcopy(module).eval()
         training = _swapped(deepcopy(module)).train()
         if not any(p.requires_grad for p in module.parameters()):
@@ -57,17 +61,16 @@ class FlatModule:
             _refuse_inputs(plain, inputs)
             changing = _changing_buffers(training, inputs)
             words = _words(deepcopy(training), inputs)
-            _refuse_randomness(training, inputs)
+            refuse_randomness(training, inputs)
         made = cls(plain, training, words, changing)
         if made._refused(inputs):  # perhaps because results lie as they come
             for layer in training.modules():
                 if isinstance(layer, Conv2d | MaxPool2d):
                     layer.packed = True
         if reason := made._refused(inputs):
-            warnings.warn(
+            notice(
                 f"the nodes' {type(module).__name__} are computed one after the other, which is "
-                f"slower: {reason}",
-                stacklevel=4,
+                f"slower: {reason}"
             )
             return replace(made, apart=reason)
         return made
@@ -83,9 +86,9 @@ class FlatModule:
 
         try:
             with torch.no_grad():
-                vmap(outputs)(rows, batches, kept)
+                all_rows(outputs, rows, batches, kept)
         except RuntimeError as error:
-            return str(error).partition("\n")[0]
+            return re.split(r"\.\s", str(error))[0]  # PyTorch's advice is to those who write it
         return ""
 
     @cached_property
@@ -284,29 +287,8 @@ def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
             what = f"the buffer {name!r} changes its shape in a forward pass"
             raise ParameterError(message(what, hint="keep buffers of one shape"))
     if others:
-        warnings.warn(
+        notice(
             f"the buffers {', '.join(others)} of {type(module).__name__} change in a forward pass: "
-            "each node keeps its own, and answers are judged with their mean",
-            stacklevel=5,
+            "each node keeps its own, and answers are judged with their mean"
         )
     return changed
-
-
-def _refuse_randomness(module: nn.Module, inputs: Tensor) -> None:
-    outputs = []
-    with torch.no_grad():
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            outputs.append(functional_call(deepcopy(module), {}, (inputs,)))
-    if not isinstance(outputs[0], Tensor):
-        what = f"the module returns a {type(outputs[0]).__name__}, not a tensor"
-        raise ParameterError(message(what, hint="wrap it in one that returns its outputs alone"))
-    if not torch.allclose(outputs[0], outputs[1], rtol=0, atol=0, equal_nan=True):
-        raise ParameterError(
-            message(
-                "the module draws random numbers of its own in training",
-                "a run could not be repeated, as these do not depend on (seed, node, step) alone",
-                hint="use nn.Dropout modules instead of functions that draw, such as "
-                "torch.nn.functional.dropout and torch.randn",
-            )
-        )

@@ -1,7 +1,6 @@
 """Classifying images: a data set, a model and a split, by name."""
 
 from collections.abc import Callable
-from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from digrad.base.checks import kind_of, real, seed_of, whole
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.choices import chosen
+from digrad.base.errors import ParameterError, message
 from digrad.data import Images, Part, read_images
 from digrad.data.splits import partition
 from digrad.models import MODELS
@@ -25,14 +25,14 @@ def image_problem(
     *,
     model: str = "cnn",
     split: str = "by-label",
-    alpha: float = 0.5,
-    k: int = 1,
+    alpha: float | None = None,
+    k: int | None = None,
     batch: int = 8,
     samples: int = 0,
     test_samples: int = 0,
     node_samples: int = 1000,
-    dropout: float = 0.5,
-    norm: str = "group",
+    dropout: float | None = None,
+    norm: str | None = None,
     augment: int = 0,
     weight_decay: float = 0.0,
     seed: int = 0,
@@ -48,14 +48,14 @@ def image_problem(
         data: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
         model: ``cnn`` (the paper's), ``mlp``, ``resnet``, ``resnet-20`` or ``resnet-18``.
         split: ``iid``, ``by-label`` (the paper's), ``dirichlet`` or ``k-classes``.
-        alpha: for ``dirichlet``, how even; small is uneven.
-        k: for ``k-classes``, how many classes a node sees.
+        alpha: for ``dirichlet``, how even; small is uneven. 0.5 by default.
+        k: for ``k-classes``, how many classes a node sees; 1 by default.
         batch: images in a stochastic gradient.
         samples: how many of the training images, evenly spread; 0 takes all.
         test_samples: how many of the test images, likewise.
         node_samples: how many test images judge each node's own model; 0 takes all.
-        dropout: of a ``cnn``.
-        norm: of ``resnet-20`` and ``resnet-18``: ``group`` or ``batch``.
+        dropout: of a ``cnn``; 0.5 by default.
+        norm: of a ``resnet``, ``resnet-20`` or ``resnet-18``: ``group``, the default, or ``batch``.
         augment: by how many pixels training images are moved at most, and mirrored half of the
             time; 0 leaves them as they are.
         weight_decay: λ; every gradient gets λx, whatever the method.
@@ -67,7 +67,9 @@ def image_problem(
     """
     check_place(device, dtype)
     whole(augment, "augment", hint="try 4; 0 leaves images as they are")
-    seed, dropout = seed_of(seed), real(dropout, "dropout", least=0, most=1)
+    seed = seed_of(seed)
+    if dropout is not None:
+        dropout = real(dropout, "dropout", least=0, most=1)
     samples, test_samples = whole(samples, "samples"), whole(test_samples, "test_samples")
     kind_of(data_dir, "data_dir", str)
     images = read_images(data, data_dir or None)
@@ -97,16 +99,14 @@ def _thinned(part: Part, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int6
 
 
 def _model(name: str, images: Images, given: dict[str, Any], seed: int) -> nn.Module:
-    make: Callable[..., nn.Module] = lookup(MODELS, name, "model")
-    takes = signature(make).parameters
-    options = {key: value for key, value in given.items() if key in takes}
+    make = chosen(MODELS, name, "model", given)
     if name == "cnn" and min(images.shape[1:]) < 16:
         what = f"the images of {images.name} are {images.shape[1]} x {images.shape[2]} pixels"
         hint = 'model = "mlp" takes any size; two 5 x 5 convolutions need 16 x 16'
         raise ParameterError(message(what, hint=hint))
     with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
         torch.manual_seed(seed)
-        return make(images.shape, len(images.classes), **options)
+        return make(images.shape, len(images.classes))
 
 
 def _normalised(

@@ -45,8 +45,8 @@ def libsvm_problem(
     path: str | Path,
     *,
     split: str = "iid",
-    alpha: float = 0.5,
-    k: int = 1,
+    alpha: float | None = None,
+    k: int | None = None,
     normalise: bool = True,
     bias: bool = False,
     positive: float | None = None,
@@ -62,8 +62,8 @@ def libsvm_problem(
         nodes: how many.
         path: the file.
         split: ``iid``, ``by-label``, ``dirichlet`` or ``k-classes``.
-        alpha: for ``dirichlet``, how even; small is uneven.
-        k: for ``k-classes``, how many classes a node sees.
+        alpha: for ``dirichlet``, how even; small is uneven. 0.5 by default.
+        k: for ``k-classes``, how many classes a node sees; 1 by default.
         normalise: whether samples are scaled to length 1.
         bias: whether a feature that is always 1 is added at the end.
         positive: the label that becomes 1, all others -1; needed for more than two.

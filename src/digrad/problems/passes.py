@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from digrad.problems.augmentation import Augmentation
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss
+from digrad.problems.many_rows import all_rows
 from digrad.problems.tracing import traced
 from digrad.problems.ways import Pair, on_streams
 
@@ -46,7 +47,7 @@ class Passes:
 
     def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Return the sum of all rows' losses: its gradient is each row's own."""
-        losses, buffers = vmap(self._loss_of)(rows, self.ready(inputs), *columns)
+        losses, buffers = all_rows(self._loss_of, rows, self.ready(inputs), *columns)
         return losses.sum(), buffers
 
     def gradients(self, *columns: Tensor) -> Pair:

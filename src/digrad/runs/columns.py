@@ -1,5 +1,7 @@
 """The columns of ``metrics.csv``, and what is to be known of each."""
 
+from collections.abc import Iterable
+
 # In the order of the file: what is read at the answer and of the nodes, then what was sent.
 METRICS = (
     "loss",
@@ -23,5 +25,12 @@ COLUMNS = ("network", "algorithm", "step_size", "seed", "step", *VALUES, "diverg
 
 # What a reader wants to see first; the rest as in the file.
 BY_INTEREST = ("gradient_norm", *(name for name in METRICS if name != "gradient_norm"))
+
+
+def first_of_interest(asked: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return all metrics: those that were asked for first, in their order."""
+    return tuple(dict.fromkeys((*(name for name in asked if name in METRICS), *BY_INTEREST)))
+
+
 GROWING = tuple(name for name in METRICS if name.endswith("accuracy"))  # larger is better
 TESTED = ("test_loss", "test_accuracy", "worst_accuracy", "mean_accuracy")  # older runs lack them

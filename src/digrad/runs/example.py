@@ -8,7 +8,8 @@ name = "example"              # the run lands in runs/example
 steps = 1500
 step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
 seeds = [0, 1, 2]             # repetitions: same problem, other samples
-metrics = []                  # what to record, such as "loss"; empty: what is worth its cost
+metrics = []                  # what to record, such as "loss"; empty: what is worth its cost.
+                              # Methods are compared by the first
 metrics_every = 10            # steps between records; 0: a hundredth of the run, or as they cost
 scale_by_n_pi = true          # give γ/(nπ) to methods that move by nπ times the gradient
 dtype = "float32"             # or "float64"

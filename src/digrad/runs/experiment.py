@@ -218,6 +218,12 @@ class Experiment:
         return tuple(dict.fromkeys(name for name in names if is_own(name)))
 
     @property
+    def of_objects(self) -> bool:
+        """Whether something of it was an object in Python, which no file can bring back."""
+        kinds = (self.problem.kind, self.schedule.kind, *(a.algorithm for a in self.algorithms))
+        return "given" in kinds
+
+    @property
     def trials(self) -> int:
         """How many runs it consists of."""
         pairs = product(self.networks, self.algorithms)
@@ -342,12 +348,10 @@ def typed(value: Any, kind: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
-                raise ExperimentError(
-                    message(
-                        f"{where} must be a list, got {shown(value)}",
-                        hint=f"write [{shown(value)}] or [0, 1, 2]",
-                    )
-                )
+                what, one = f"{where} must be a list, got {shown(value)}", f"[{shown(value)}]"
+                hint = f"write {one} for that one, or [0, 1, 2]"
+                option = f"{hint}; as an option --set '{where}={one}' or --set {where}=0,1,2"
+                raise ExperimentError(message(what, hint=option, python=hint))
             value = [value]
         return tuple(typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
     if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):

@@ -44,6 +44,8 @@ from digrad.runs.lock import locked
 LARGEST_JOB = 1 << 40  # bytes: as large as a state may be
 # What NumPy and zipfile raise on bytes that are not what was written.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
+# Options of images and LIBSVM files, written down once even where a model or a split has none.
+FORMER_DEFAULTS = {"dropout": 0.5, "norm": "group", "alpha": 0.5, "k": 1}
 Records = NDArray[np.float64]
 Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
 
@@ -136,7 +138,7 @@ class RunFolder:
             python = "resume=True goes on with it; or name another folder"
             what = f"{self.path} already holds a run"
             raise RunFolderError(message(what, hint=hint, python=python))
-        before = load_experiment(self.path / "experiment.toml")
+        before = _as_now(load_experiment(self.path / "experiment.toml"), experiment)
         _refuse_changes(to_table(before), to_table(experiment))
         # Files are sought where they are now, or the copies here would hide that they changed.
         return replace(before, folders=experiment.folders)
@@ -327,6 +329,15 @@ def _cell(x: float) -> str:
     if np.isnan(x):
         return ""
     return str(int(x)) if abs(x) < 1e15 and x == int(x) else repr(x)
+
+
+def _as_now(before: Experiment, now: Experiment) -> Experiment:
+    """Leave out options that files of runs once held whether they were used or not."""
+    if before.problem.kind not in ("images", "libsvm"):
+        return before
+    said, params = now.problem.params, before.problem.params
+    kept = {k: v for k, v in params.items() if k in said or FORMER_DEFAULTS.get(k) != v}
+    return replace(before, problem=replace(before.problem, params=kept))
 
 
 def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> None:

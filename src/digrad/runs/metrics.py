@@ -9,7 +9,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs, link_bytes
-from digrad.base.errors import lookup
+from digrad.base.errors import ParameterError, lookup, message
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
@@ -71,6 +71,7 @@ class Gauge:
         """
         for name in metrics:
             lookup(dict.fromkeys(VALUES), name, "metric")
+        _refuse_unmeasured(problem, metrics)
         start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
         counts = MessageCounts()  # of what waits for nobody: ``sent`` says it
@@ -171,6 +172,19 @@ class Gauge:
     def finite(self, moment: Moment) -> Tensor:
         """Say which trials still consist of finite numbers."""
         return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)
+
+
+def _refuse_unmeasured(problem: Problem, metrics: Sequence[str]) -> None:
+    """Refuse metrics that would stay empty; a problem that measures itself knows best."""
+    if isinstance(problem, MeasuresItself):
+        return
+    has = ["loss", "gradient_norm", "consensus", "tracking", *SENT]
+    has += ["gap"] * isinstance(problem, KnownOptimum)
+    has += ["accuracy"] * isinstance(problem, Classifier)
+    for name in metrics:
+        if name not in has:
+            what = f"the metric {name} means nothing for {type(problem).__name__}"
+            raise ParameterError(message(what, hint=f"it has {', '.join(has)}"))
 
 
 def _link_bytes(

@@ -25,6 +25,7 @@ from digrad.networks import AnyNetwork, Timetable
 from digrad.networks.timetable import silent_links
 from digrad.problems import PROBLEMS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
+from digrad.problems.options import option_defaults
 from digrad.runs.experiment import (
     AlgorithmSpec,
     Experiment,
@@ -182,7 +183,10 @@ def resolved(experiment: Experiment) -> Experiment:
     problem, schedule = experiment.problem, experiment.schedule
     if problem.kind not in NOT_BY_NAME:
         make = _named(PROBLEMS, problem.kind, "problem.kind", experiment)
-        problem = replace(problem, params=full(make, problem.params, GIVEN))
+        params = full(make, problem.params, GIVEN)
+        if not is_own(problem.kind):
+            params = option_defaults(make, params) | params
+        problem = replace(problem, params=params)
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
         schedule = replace(schedule, params=params)

@@ -22,7 +22,7 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
-from digrad.runs.columns import BY_INTEREST, TESTED, TIMED, VALUES, WALL
+from digrad.runs.columns import TESTED, TIMED, VALUES, WALL, first_of_interest
 from digrad.runs.experiment import Experiment
 from digrad.runs.folder import JobFile
 from digrad.runs.wall import read_seconds
@@ -85,6 +85,8 @@ class Results:
     planned: Mapping[str, int] = field(default_factory=dict)  # steps of each run, where known
     # The grid of each run from which its step sizes were chosen before, by other seeds.
     tried: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    # The metrics that each run was asked for, the one to compare by first.
+    asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def unfinished(self) -> dict[Key, int]:
@@ -124,8 +126,8 @@ class Results:
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)
-        known = {run: experiment.steps}, {run: experiment.tried}
-        return cls(tuple(trials), *steps_at, columns, *known)
+        said = {run: experiment.tried}, {run: experiment.metrics}
+        return cls(tuple(trials), *steps_at, columns, {run: experiment.steps}, *said)
 
     @classmethod
     def read(cls, *folders: str | Path) -> "Results":
@@ -164,14 +166,22 @@ class Results:
             known = [of_run[t.key.run].get((*t.key[1:], t.seed), {}) for t in index]
             at = zip(trial.tolist(), step.astype(np.int64).tolist(), strict=True)
             named[WALL] = np.array([known[k].get(t, nan) for k, t in at])
-        planned = dict(zip(names, (one.steps for one in told), strict=True))
-        tried = dict(zip(names, (one.tried for one in told), strict=True))
-        return cls(tuple(index), trial, step.astype(np.int64), named, planned, tried)
+        of = dict(zip(names, told, strict=True))
+        return cls(
+            tuple(index),
+            trial,
+            step.astype(np.int64),
+            named,
+            planned={run: one.steps for run, one in of.items()},
+            tried={run: one.tried for run, one in of.items()},
+            asked={run: one.metrics for run, one in of.items()},
+        )
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that were recorded at least once."""
-        return tuple(name for name in BY_INTEREST if not np.isnan(self.columns[name]).all())
+        """The metrics that were recorded at least once: those that runs asked for come first."""
+        first = first_of_interest(name for names in self.asked.values() for name in names)
+        return tuple(name for name in first if not np.isnan(self.columns[name]).all())
 
     def curves(self, metric: str) -> dict[Key, Curve]:
         """Return a curve for each key that has values of a metric, of messages or of bytes.
@@ -241,7 +251,7 @@ class Results:
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
-        known = self.planned, self.tried
+        known = self.planned, self.tried, self.asked
         return Results(trials, place[self.trial[rows]], self.step[rows], columns, *known)
 
 
@@ -298,6 +308,7 @@ class _Told(NamedTuple):
     name: str
     steps: int  # that it is to have; 0: nobody knows
     tried: tuple[float, ...]
+    metrics: tuple[str, ...]
 
 
 def _told(path: Path) -> _Told:
@@ -309,10 +320,15 @@ def _told(path: Path) -> _Told:
     except (OSError, ValueError) as error:
         hint = "mend the file, or remove it to call the run by its folder"
         raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
-    name, steps, tried = said.get("name"), said.get("steps"), said.get("tried")
+    name, steps = said.get("name"), said.get("steps")
     known = name if isinstance(name, str) and name else path.resolve().name
-    sizes = tuple(x for x in tried if isinstance(x, float)) if isinstance(tried, list) else ()
-    return _Told(known, steps if isinstance(steps, int) else 0, sizes)
+    tried, metrics = _listed(said, "tried", float), _listed(said, "metrics", str)
+    return _Told(known, steps if isinstance(steps, int) else 0, tried, metrics)
+
+
+def _listed(said: Mapping[str, Any], key: str, kind: type) -> tuple[Any, ...]:
+    values = said.get(key)
+    return tuple(x for x in values if isinstance(x, kind)) if isinstance(values, list) else ()
 
 
 # The columns that a file must have, and how to read a cell of each.

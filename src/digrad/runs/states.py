@@ -1,7 +1,7 @@
 """What has become of run folders: read without their states, and without anybody's code."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import nan
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from digrad.base.errors import DigradError, FileFormatError, ParameterError, message
 from digrad.base.files import plain_file
-from digrad.runs.columns import BY_INTEREST, GROWING, VALUES
+from digrad.runs.columns import GROWING, VALUES, first_of_interest
 from digrad.runs.experiment import Experiment, load_experiment
 from digrad.runs.folder import DAMAGE, Labels
 from digrad.runs.lock import held
@@ -82,7 +82,8 @@ def state_of(folder: str | Path) -> RunState:
     state: State = "running" if busy else "interrupted"
     state = "finished" if finished >= experiment.trials and not busy else state
     there = max(done, told.done if told else 0)
-    return RunState(path, state, experiment, finished, there, size, changed, *_best(jobs))
+    best = _best(jobs, experiment.metrics)
+    return RunState(path, state, experiment, finished, there, size, changed, *best)
 
 
 def states(folder: str | Path) -> list[RunState]:
@@ -128,9 +129,9 @@ def _json(text: Any) -> Any:
     return json_of(str(text))
 
 
-def _best(jobs: dict[int, Glance]) -> tuple[str, float, str]:
+def _best(jobs: dict[int, Glance], asked: Sequence[str]) -> tuple[str, float, str]:
     """Return the first metric that was recorded, its best mean over seeds, and whose it is."""
-    for name in BY_INTEREST:
+    for name in first_of_interest(asked):
         found: dict[tuple[str, str, float], list[float]] = {}
         for job in jobs.values():
             values = np.where(job.diverged < 0, job.last[:, VALUES.index(name)], nan)

@@ -64,6 +64,7 @@ def parts(quick: bool = False, data_dir: str = "", problem: str = "logistic") ->
                             steps=steps * longer,
                             step_sizes=(),
                             seeds=(0,) if quick else (0, 1, 2),
+                            metrics=("loss",) if quick else (),
                             metrics_every=max(1, steps * longer // 60),
                             clock=clock,
                         ),
@@ -78,9 +79,9 @@ def _setting(
     """Return the problem, the steps of what waits, and the step sizes that are tried."""
     if problem == "mnist":
         data = {"data": "mnist", "model": "mlp", "split": "by-label", "batch": 8}
-        data |= {"data_dir": data_dir, **({"samples": 3000} if quick else {})}
+        data |= {"data_dir": data_dir, **({"samples": 1000} if quick else {})}
         rates = (0.01, 0.1) if quick else (0.003, 0.01, 0.03, 0.1)
-        return KindSpec("images", data), 60 if quick else 600, _sizes(rates)
+        return KindSpec("images", data), 20 if quick else 600, _sizes(rates)
     size = {"dim": 20 if quick else 100, "samples": 100, "batch": 1}
     rates = (0.03, 0.3) if quick else (0.01, 0.03, 0.1, 0.3)
     return KindSpec("logistic", size), 80 if quick else 800, _sizes(rates)

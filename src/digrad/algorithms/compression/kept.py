@@ -33,6 +33,9 @@ class _Some(Compressor):
         if not self.k and not 0 < self.share <= 1:
             what = f"share must lie in (0, 1], got {self.share}"
             raise ParameterError(message(what, hint="0.1 keeps every tenth number"))
+        if self.k and self.share != _Some.share:
+            what = f"k = {self.k} and share = {self.share} both say how many are kept"
+            raise ParameterError(message(what, hint="leave one of them out"))
         if self.block and self.k > self.block:
             what = f"k = {self.k} numbers of a block of {self.block} cannot be kept"
             raise ParameterError(message(what, hint="take a larger block, or block = 0"))

@@ -251,8 +251,7 @@ def _again(run: Source) -> str:
     experiment = run.experiment
     if experiment is None:
         return ""
-    parts = [experiment.problem.kind, experiment.schedule.kind]
-    if run.folder is None or "given" in (*parts, *(a.algorithm for a in experiment.algorithms)):
+    if run.folder is None or experiment.of_objects:
         what = "It was run from Python with objects that no file holds: call dg.simulate again."
         return f'<p class="note">{what}</p>'
     file, out = quote(str(run.folder / "experiment.toml")), quote(f"{run.folder}-again")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from digrad.problems.gpu import kernels_for
-from digrad.problems.operators import many_rows, operator
+from digrad.problems.operators import operator, rows_as_groups
 
 Pair = Sequence[int]
 
@@ -95,7 +95,7 @@ torch.library.register_autograd("digrad::convolve", _backward, setup_context=_re
 
 for _each, _fake in ((convolve, _shape), (convolve_backward, _backward_shapes)):
     torch.library.register_fake(_each, _fake)
-    torch.library.register_vmap(_each, many_rows(_each))
+    torch.library.register_vmap(_each, rows_as_groups(_each))
 
 
 def _places(

@@ -22,7 +22,7 @@ def operator(rule: Callable[..., Any]) -> Any:
     return getattr(torch.ops.digrad, rule.__name__).default
 
 
-def many_rows(operator: Any) -> Any:
+def rows_as_groups(operator: Any) -> Any:
     """Return what an operator does for many rows at once: they are groups like any others."""
 
     def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from digrad.problems.gpu import kernels_for
-from digrad.problems.operators import many_rows, operator
+from digrad.problems.operators import operator, rows_as_groups
 
 
 @operator
@@ -60,4 +60,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 torch.library.register_autograd("digrad::look_up", _backward, setup_context=_remember)
 for _each, _fake in ((look_up, _shape), (look_up_backward, _backward_shape)):
     torch.library.register_fake(_each, _fake)
-    torch.library.register_vmap(_each, many_rows(_each))
+    torch.library.register_vmap(_each, rows_as_groups(_each))

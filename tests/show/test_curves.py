@@ -109,6 +109,16 @@ def test_lines_are_means_and_bands_go_from_min_to_max(full):
     assert "mean over 3 seeds; band: min to max" in caption(draw_curves(full))
 
 
+def test_steps_are_counted_in_what_is_asked_for(full):
+    plain, tokens = draw_curves(full), draw_curves(full, counted=("tokens", 128))
+    for before, after in zip(plain.axes, tokens.axes, strict=True):
+        for one, other in zip(before.lines, after.lines, strict=True):
+            np.testing.assert_array_equal(128 * one.get_xdata(), other.get_xdata())
+    assert "tokens" in {axes.get_xlabel() for axes in tokens.axes}
+    sent = draw_curves(full, x="messages", counted=("tokens", 128))
+    assert "messages sent" in {axes.get_xlabel() for axes in sent.axes}
+
+
 def test_bands_of_many_seeds_are_percentiles(tmp_path):
     figure = draw_curves(Results.read(write(tmp_path / "r", seeds=9)))
     values = [decay(("ring", "S-PP", 0.1), seed) for seed in range(9)]

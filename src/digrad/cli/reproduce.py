@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -160,7 +160,7 @@ def _compression(order: Request) -> None:
 
 
 def _cifar(order: Request) -> None:
-    from digrad.studies.deep import cifar
+    from digrad.studies.deep import EPOCH, cifar
 
     experiments = cifar(order.quick, order.data_dir)
     folders = [order.folder / e.name for e in experiments]
@@ -169,24 +169,33 @@ def _cifar(order: Request) -> None:
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
     summary(read(folders))
+    counted = ("step", 1) if order.quick else ("epoch", 1 / EPOCH)
     for x in ("step", "bytes"):
         for folder in folders:
             picture = folder / f"test_accuracy-{x}.png"
-            plot([folder], picture, metric="test_accuracy", x=x, linear=True)
+            _drawn(folder, picture, "test_accuracy", x=x, counted=counted, log=False)
     pictures = [folder / f"test_accuracy-{x}.png" for folder in folders for x in ("step", "bytes")]
     write_run_page(folders, order.page, again=order.command, pictures=pictures)
 
 
+def _drawn(folder: Path, picture: Path, metric: str, **look: Any) -> None:
+    from digrad.show.figures import draw_curves, save_figure
+
+    show(f"figure: {save_figure(draw_curves(read([folder]), metric, **look), picture)}")
+
+
 def _language(order: Request) -> None:
-    from digrad.studies.deep import language
+    from digrad.studies.deep import language, tokens_of_a_step
 
     if not order.text:
         what = "language learns from a text file, and there is none"
         raise ParameterError(message(what, hint="digrad reproduce language --text FILE"))
+    experiment = language(order.text, order.quick)
     with interruptible(order.again):
-        execute(language(order.text, order.quick), order.folder, order.device, order.resume)
+        execute(experiment, order.folder, order.device, order.resume)
     summary(read([order.folder]))
-    plot([order.folder], metric="test_loss")
+    counted = "tokens", tokens_of_a_step(experiment)
+    _drawn(order.folder, order.folder / "test_loss.png", "test_loss", counted=counted)
     write_run_page([order.folder], order.page, again=order.command)
 
 

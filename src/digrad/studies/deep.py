@@ -98,3 +98,13 @@ def language(text: str, quick: bool = False) -> Experiment:
         metrics=("test_loss", "test_accuracy", "mean_accuracy"),
         metrics_every=max(1, steps // 50),
     )
+
+
+def tokens_of_a_step(experiment: Experiment) -> int:
+    """Return how many characters all nodes together see in a step.
+
+    >>> tokens_of_a_step(language("some.txt"))
+    16384
+    """
+    told = experiment.problem.params
+    return int(TEXT_NODES * told["batch"] * told["length"])

@@ -59,6 +59,7 @@ def draw_curves(
     metric: str = "gradient_norm",
     *,
     x: str = "step",
+    counted: tuple[str, float] = ("step", 1),
     log: bool | None = None,
     columns: str = "",
     color_by: str = "",
@@ -80,6 +81,7 @@ def draw_curves(
         trace: what was recorded.
         metric: what to draw.
         x: along what.
+        counted: what steps are counted in, as ("tokens", 16384): its name, and how many a step is.
         log: whether y is logarithmic.
         columns: the field that has a panel for each value, or two of them: ``network``,
             ``algorithm``, ``step_size``, ``run``, ``"network,algorithm"``.
@@ -88,8 +90,9 @@ def draw_curves(
         width: in points; one column of a paper, or two where there are several panels.
     """
     xlabel, ylabel = lookup(ALONG, x, "x axis"), _label(trace, metric)
+    unit, each = counted if x == "step" else (xlabel, 1)
     log = metric not in GROWING if log is None else log
-    lines = _lines(trace, metric, x, log)
+    lines = [line._replace(x=each * line.x) for line in _lines(trace, metric, x, log)]
     plan = arrange([line.curve.key for line in lines], columns, color_by)
     shape = _Shape(len(plan.panels), plan.across, width or WIDTH * min(2, len(plan.panels)))
     figure = _empty(title, ylabel, shape, _handles(lines, plan.styles), _note(lines, trace))
@@ -99,7 +102,7 @@ def draw_curves(
         for line in lines:
             if plan.panel(line.curve.key) == panel:
                 _draw(axes, line, plan.styles[line.curve.key])
-        _dress(axes, name, xlabel, shape)
+        _dress(axes, name, unit, shape)
     return figure
 
 

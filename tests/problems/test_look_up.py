@@ -1,11 +1,14 @@
 """Rows of tables picked by number: the library's, for one table and for many."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch.func import vmap
 from torch.nn import functional
 
 from digrad.problems import layers
+from digrad.problems import tables as module
 from digrad.problems.tables import look_up, look_up_backward
 
 
@@ -40,6 +43,30 @@ def test_operators_keep_the_librarys_contract() -> None:
     torch.library.opcheck(look_up, (tables, numbers))
     grad = torch.ones(3, 2, 6, 4, dtype=torch.float64)
     torch.library.opcheck(look_up_backward, (grad, numbers, 5))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_a_kernel_that_errs_is_found_by_trying(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, numbers = picked()
+    grad = torch.ones(3, 2, 6, 4, dtype=torch.float64)
+    wanted = look_up_backward(grad, numbers, 5)
+    calls = []
+
+    class Kernels:
+        @staticmethod
+        def table_gradient(grad, numbers, rows):
+            calls.append(grad.shape)
+            return factor * wanted
+
+    monkeypatch.setattr(module, "kernels_for", lambda *_: Kernels)
+    monkeypatch.setattr(module, "_TRIED", {})
+    with nullcontext() if factor == 1 else pytest.warns(UserWarning, match="gradients of tables"):
+        assert torch.equal(look_up_backward(grad, numbers, 5), wanted)
+    assert torch.equal(look_up_backward(grad, numbers, 5), wanted)  # and no warning
+    assert calls == [(3, 12, 4)] * 2
+    assert list(module._TRIED.values()) == [factor == 1]
 
 
 def test_the_layer_is_the_librarys() -> None:

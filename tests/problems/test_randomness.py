@@ -5,32 +5,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError
 from digrad.problems import ModuleProblem
 from digrad.problems.flat_module import FlatModule
+from problems.test_flat_module import With
 
 INPUTS = torch.randn(6, 8, 8, generator=torch.manual_seed(3))
 
 
 def problem(module: nn.Module) -> ModuleProblem:
     return ModuleProblem(module, [(INPUTS, torch.arange(6) % 3)] * 4, batch=3)
-
-
-class With(nn.Module):
-    """A linear layer, and a function of it and its outputs."""
-
-    def __init__(self, then, **children: nn.Module) -> None:
-        super().__init__()
-        self.linear, self.then = nn.Linear(64, 3), then
-        for name, child in children.items():
-            setattr(self, name, child)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.then(self, self.linear(x.flatten(1)))
 
 
 @pytest.mark.parametrize(

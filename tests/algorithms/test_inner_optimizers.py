@@ -76,6 +76,15 @@ class Shrinking(Lion):
                 p.data.mul_(1 - group["weight_decay"]).sub_(p.grad, alpha=group["lr"])
 
 
+class Strict(Lion):
+    """One that has no default, and takes no weight decay."""
+
+    def __init__(self, params: Any, lr: float, weight_decay: float) -> None:
+        if weight_decay:
+            raise RuntimeError("no decay here")
+        super().__init__(params, lr, weight_decay)
+
+
 INNERS = {
     "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=0.1),
     "adam": partial(torch.optim.Adam, betas=(0.8, 0.95), weight_decay=0.1),
@@ -86,6 +95,7 @@ INNERS = {
     "nadam": torch.optim.NAdam,
     "decoupled": partial(torch.optim.NAdam, weight_decay=0.1, decoupled_weight_decay=True),
     "lion": partial(Lion, weight_decay=0.5),
+    "strict": partial(Strict, weight_decay=0.0),
     "climbing": partial(torch.optim.RMSprop, maximize=True),
 }
 
@@ -110,6 +120,10 @@ def test_one_node_is_the_optimizer_of_pytorch(make: Any, name: str) -> None:
 @pytest.mark.parametrize("name", [*INNERS][3:])
 def test_any_class_of_torch_optim(name: str) -> None:
     on_one_node(PushPull(inner=INNERS[name]), INNERS[name])
+
+
+def test_a_decay_without_default_is_none() -> None:
+    assert as_inner(Strict).weight_decay == 0
 
 
 def test_ours_are_taken_where_they_do_the_same() -> None:
@@ -213,6 +227,7 @@ def test_states_can_be_sent_to_other_processes() -> None:
         (lambda: as_inner("Rprop"), "Rprop does not move in proportion to its step size"),
         (lambda: as_inner(Heavy), "Heavy does not move in proportion .* not when that changes"),
         (lambda: as_inner(Shrinking, weight_decay=0.1), "neither added to the gradients"),
+        (lambda: as_inner(Strict, weight_decay=0.1), "neither added to the gradients"),
         *(
             (lambda name=name: as_inner(name, maximize=True, weight_decay=0.1), "neither added to")
             for name in ("NAdam", "Adam", "RMSprop", "Adagrad")

@@ -461,6 +461,7 @@ class TestModelBesideGroups:
             ),
             (lambda made: made[::-1], r"is no parameter of model="),
             (lambda made: made[0], "model= is 1 modules for 2 own nodes"),
+            (lambda made: 3, "model= is a int[^$]*one torch.nn.Module"),
             (lambda made: [made[0], 3], "model= is a int[^$]*one torch.nn.Module"),
         ],
     )

@@ -168,7 +168,8 @@ def _modules(
     """Return the own nodes' modules, checked against the parameters; none if they are unknown."""
     if modules is None:
         return tuple(model for model in given if isinstance(model, torch.nn.Module))
-    known = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
+    several = isinstance(modules, Iterable) and not isinstance(modules, torch.nn.Module)
+    known: list[Any] = list(modules) if several else [modules]  # type: ignore[arg-type]
     odd = [type(m).__name__ for m in known if not isinstance(m, torch.nn.Module)]
     if odd or len(known) != len(models):
         said = f"a {odd[0]}" if odd else f"{len(known)} modules for {len(models)} own nodes"

@@ -24,10 +24,10 @@ from torch.nn import functional
 
 from digrad.algorithms import PushPull
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN, Transformer, resnet_18, resnet_20
 from digrad.networks import erdos_renyi, weigh
 from digrad.problems import ModuleProblem
-from digrad.runs.recursion import Pace, Recursion, Trials
+from digrad.problems.models import CNN, Transformer, resnet_18, resnet_20
+from digrad.runs.recursion import Recursion, StepMode, Trials
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -119,7 +119,7 @@ def loop(case: Case, half: bool) -> Callable[[int], None]:
     return advance
 
 
-def ours(case: Case, trials: int, pace: Pace, **more: Any) -> Recursion:
+def ours(case: Case, trials: int, pace: StepMode, **more: Any) -> Recursion:
     torch.compiler.reset()
     net = weigh(erdos_renyi(case.nodes, 0.5))
     torch.manual_seed(0)
@@ -157,7 +157,7 @@ def on_a_cpu(name: str, case: Case) -> None:
     naive(1)
     steps = 12 if name == "cnn" else 1
     for trials in case.trials[:2]:
-        work = ours(case, trials, Pace("single", "compiled"))
+        work = ours(case, trials, StepMode("single", "compiled"))
         moment = work.advance(work.start(), 3)
         pairs = []
         for _ in range(9 if name == "cnn" else 3):
@@ -195,7 +195,7 @@ def _row(about: tuple[str, str, str], case: Case, trials: int, base: float, prof
             continue
         said = f"{name:12} {variant:5} {way:8} {trials:3} trials, {gradient:8}"
         try:
-            work = ours(case, trials, Pace("recorded", gradient), way=way, precision=half)
+            work = ours(case, trials, StepMode("recorded", gradient), way=way, precision=half)
             first, each, moment = _measured(work, case.steps)
         except (RuntimeError, torch.OutOfMemoryError) as error:
             print(f"{said}: {str(error).splitlines()[0][:120]}", flush=True)

@@ -21,10 +21,10 @@ from digrad.clocks import Clock
 from digrad.engines.events import Events
 from digrad.networks import Network, build
 from digrad.problems import Logistic
-from digrad.runs.events import Rounds
+from digrad.runs.events import AsynchronousRun
 from digrad.runs.loop import few_threads
-from digrad.runs.recursion import Pace, Trials
-from digrad.runs.timing import Sizes, alone
+from digrad.runs.recursion import StepMode, Trials
+from digrad.runs.timing import MessageSizes, alone
 
 N, P, LR = 20, 400, 0.01
 WAYS: dict[Any, str] = {"single": "eager", "fused": "compiled"}
@@ -81,16 +81,18 @@ def plain(problem: Logistic, net: Network, clock: Clock, wakes: int) -> float:
     return seconds() - start
 
 
-def engine(problem: Logistic, net: Network, clock: Clock, trials: int, pace: Pace) -> Rounds:
+def engine(
+    problem: Logistic, net: Network, clock: Clock, trials: int, pace: StepMode
+) -> AsynchronousRun:
     """Return the event engine with so many trials."""
     method = RFast()
-    calendar = alone(method, net, clock, Sizes(4 * P, 4)).calendar
+    calendar = alone(method, net, clock, MessageSizes(4 * P, 4)).calendar
     events = Events(method, net, calendar)  # type: ignore[arg-type]
     some = Trials(list(range(trials)), [LR] * trials)
-    return Rounds(method, events, problem, some, lambda t: 1.0, pace)
+    return AsynchronousRun(method, events, problem, some, lambda t: 1.0, pace)
 
 
-def played(loop: Rounds, rounds: int) -> float:
+def played(loop: AsynchronousRun, rounds: int) -> float:
     """Seconds of the event engine for so many rounds."""
     with few_threads(len(loop.trials) * N * P):  # as ``digrad run`` does
         moment = loop.advance(loop.start(), 10)  # what is made once is made
@@ -115,7 +117,7 @@ def main() -> None:
     seconds = process_time if asked.cpu else perf_counter
     problem, net, clock = Logistic.generate(N, P, 400), build(asked.network, N), Clock()
     loops = {
-        (trials, way): engine(problem, net, clock, trials, Pace(way))
+        (trials, way): engine(problem, net, clock, trials, StepMode(way))
         for trials in (1, 36)
         for way in WAYS
     }

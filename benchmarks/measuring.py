@@ -13,13 +13,13 @@ from time import process_time
 
 import torch
 
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.execution import Local
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.loop import few_threads
 from digrad.runs.measuring import cost
 from digrad.runs.planning import plan
-from digrad.runs.record import Work
-from digrad.runs.recursion import Moment
+from digrad.runs.record import PlacedJob
+from digrad.runs.recursion import RunPosition
 
 STEPS = 100  # timed together: samples are drawn for many steps at a time
 
@@ -56,12 +56,12 @@ def best_time(call, seconds: float = 1.0) -> float:
 def row(name: str, experiment: Experiment) -> str:
     work = plan(experiment)
     job = work.jobs[0]
-    made = Work.make(job, Local())
+    made = PlacedJob.make(job, Local())
     start = made.recursion.start()
     numbers = len(job.trials) * job.problem.nodes * job.problem.dim
     with few_threads(numbers):
         step = best_time(lambda: made.recursion.advance(start, STEPS)) / STEPS
-        record = best_time(lambda: job.gauge.read(Moment(0, start.state)))
+        record = best_time(lambda: job.gauge.read(RunPosition(0, start.state)))
     model = cost(job.problem, job.net, job.gauge.wanted, len(job.trials))
     ratios = record / step, model.record / model.step
     times = f"{1e3 * step:9.3f} {1e3 * record:9.2f} {ratios[0]:9.1f} {ratios[1]:9.1f}"

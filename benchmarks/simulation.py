@@ -26,7 +26,7 @@ from digrad.networks import (
     weigh,
 )
 from digrad.problems import Logistic, Quadratic
-from digrad.runs.recursion import EAGER, Pace, Recursion, Trials
+from digrad.runs.recursion import EAGER, Recursion, StepMode, Trials
 
 NODES, DIM, SAMPLES, RHO = 20, 400, 400, 0.01
 
@@ -69,7 +69,7 @@ def simulated(
     runs = Trials(list(range(trials)), [0.01] * trials)
     torch.compiler.reset()
     engine = Simulator(net, device=device)
-    several = Pace("recorded" if device == "cuda" else "fused")
+    several = StepMode("recorded" if device == "cuda" else "fused")
     pace = several if compiled else EAGER
     work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, pace)
     moment = work.advance(work.start(), 64)
@@ -111,7 +111,7 @@ def changing_cost(seconds: float, *, compiled: bool, device: str = "cpu") -> dic
         "returned": build_any("directed-ring", NODES, loss={"share": 0.1, "kind": "returned"}),
     }
     problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=1, device=device)
-    several: Pace = Pace("recorded" if device == "cuda" else "fused")
+    several: StepMode = StepMode("recorded" if device == "cuda" else "fused")
     runs, pace = Trials(list(range(36)), [0.01] * 36), several if compiled else EAGER
     works, moments = {}, {}
     torch.compiler.reset()

@@ -20,10 +20,10 @@ import torch
 import digrad as dg
 from digrad.algorithms.robust import RFast
 from digrad.base.counters import Sampler
-from digrad.engines.flights import Steps
+from digrad.engines.event_state import StepSizes
 from digrad.networks import build
 from digrad.optim import Decentralized
-from digrad.peers.alone import Alone
+from digrad.peers.async_peer import AsyncPeer
 from digrad.peers.local import key_file, local_run
 from digrad.peers.membership import load_membership
 from digrad.peers.session import Session
@@ -71,8 +71,8 @@ def work(
         engine = session.join(0, {}, dtype=torch.float64)
         net = membership.graph
         scaled = torch.tensor([lr / root_vectors(net).n_pi], dtype=torch.float64)
-        steps = Steps(scaled, lambda t: 1.0)
-        node = Alone(RFast(), net, k, engine.links, x.detach(), steps)
+        steps = StepSizes(scaled, lambda t: 1.0)
+        node = AsyncPeer(RFast(), net, k, engine.links, x.detach(), steps)
         began = time.monotonic()
         while (now := time.monotonic() - began) < lasts:
             path.append((now, node.point.clone()))

@@ -14,11 +14,11 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import TensorDataset
 
 import digrad as dg
-from digrad.data import Part, read_images
-from digrad.models import CNN
+from digrad.data import LabeledImages, read_images
+from digrad.problems.models import CNN
 
 
-def tensors(part: Part, mean: float, std: float) -> TensorDataset:
+def tensors(part: LabeledImages, mean: float, std: float) -> TensorDataset:
     """Return normalised images of 28 x 28 pixels, and their labels."""
     pixels = (torch.from_numpy(part.pixels).float() / 255 - mean) / std
     return TensorDataset(interpolate(pixels, size=(28, 28)), torch.from_numpy(part.labels))

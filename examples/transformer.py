@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import digrad as dg
-from digrad.models import Transformer
+from digrad.problems.models import Transformer
 
 ALPHABET, LENGTH = 128, 32
 

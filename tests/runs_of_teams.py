@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.runs.folder import RunFolder
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.results.folder import RunFolder
 
 SMALL = Experiment(
     networks=(NetworkSpec("star", n=5), NetworkSpec("exponential", n=5)),

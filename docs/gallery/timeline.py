@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 import digrad as dg
 from digrad.algorithms import as_method
 from digrad.runs.timeline import Timeline, lanes_of
-from digrad.runs.timing import Sizes
+from digrad.runs.timing import MessageSizes
 from digrad.show.figures import save_figure
 from digrad.show.figures.timeline import draw_timeline
 
@@ -19,7 +19,9 @@ def draw(small: bool = False) -> dict[str, Figure]:
     """Follow four methods on a ring for a while."""
     net, clock = dg.network("undirected-ring", n=4 if small else 8), dg.clock(straggler=5.0)
     lines = [
-        Timeline("ring", text, lanes_of(as_method(name), net, clock, Sizes(8, 8), 16.0), 16.0)
+        Timeline(
+            "ring", text, lanes_of(as_method(name), net, clock, MessageSizes(8, 8), 16.0), 16.0
+        )
         for name, text in METHODS.items()
     ]
     return {"timeline": draw_timeline(lines)}

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from digrad import algorithms, networks, problems, theory
     from digrad.algorithms import Algorithm, Asynchronous
     from digrad.analysis import Analysis
+    from digrad.analysis.designs import design
     from digrad.base.errors import DigradError
     from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
-    from digrad.designs import design
     from digrad.front.joining import join
     from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run

@@ -31,7 +31,7 @@ from digrad.algorithms.compression.compressed import check_fixed, check_messages
 from digrad.algorithms.compression.levels import Dither
 from digrad.algorithms.conformance import check_algorithm
 from digrad.algorithms.counting import link_bytes
-from digrad.algorithms.estimators import Saga, With
+from digrad.algorithms.estimators import Saga, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.base.errors import DigradError, NetworkError
 from digrad.networks import build_any
@@ -263,8 +263,8 @@ def test_costs_count_the_memory_and_the_short_messages() -> None:
 
 
 def test_estimators_stay_outside() -> None:
-    both = compressed(With(PushPull(), Saga()), "nearest")
-    assert isinstance(both, With)
+    both = compressed(WithEstimator(PushPull(), Saga()), "nearest")
+    assert isinstance(both, WithEstimator)
     assert both.row_bits(64, 32) == 32 + 4 * 64
 
 

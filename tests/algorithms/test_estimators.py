@@ -18,7 +18,7 @@ from digrad.algorithms import (
     PushSaga,
     PushSvrg,
 )
-from digrad.algorithms.estimators import Saga, Svrg, With
+from digrad.algorithms.estimators import Saga, Svrg, WithEstimator
 from digrad.base.errors import ParameterError
 from digrad.engines.simulator import Simulator
 from digrad.problems import Logistic, Quadratic
@@ -184,7 +184,7 @@ def test_nodes_with_different_numbers_of_samples() -> None:
 
 
 def test_any_method_with_any_estimator() -> None:
-    method = With(PushPull(momentum=0.5), Svrg(3))
+    method = WithEstimator(PushPull(momentum=0.5), Svrg(3))
     assert method.speed == 2
     assert method.root_weighted
     r = recursion(method, logistic())
@@ -198,6 +198,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(ParameterError, match="draws no samples"):
         still.advance(still.start(), 1)
     with pytest.raises(ParameterError, match="takes 4 gradients a step"):
-        With(LocalSGP(), Saga())
+        WithEstimator(LocalSGP(), Saga())
     with pytest.raises(ParameterError, match="period must be at least 0"):
         ABSvrg(-1).init(START)

@@ -25,7 +25,7 @@ from digrad.algorithms import (
     costs,
 )
 from digrad.algorithms.conformance import check_algorithm
-from digrad.algorithms.estimators import Saga, With
+from digrad.algorithms.estimators import Saga, WithEstimator
 from digrad.algorithms.rules import SGD, Adam, AdamW
 from digrad.base.errors import DigradError
 from mixers import NETWORKS, Dense, Quadratics, common_start, states
@@ -195,11 +195,11 @@ def test_how_far_it_moves() -> None:
     assert PushPull(inner=SGD(0.9)).moves_by(3.0) == 3.0  # the step that SGD is used to
     assert PushPull(momentum=0.9).moves_by(3.0) == pytest.approx(30.0)
     assert PushPull(inner="adamw").moves_by(3.0) == 1.0  # sizes of trackers are divided out
-    assert With(PushPull(inner="adamw"), Saga()).moves_by(3.0) == 1.0
+    assert WithEstimator(PushPull(inner="adamw"), Saga()).moves_by(3.0) == 1.0
 
 
 def test_states_can_be_sent_to_other_processes() -> None:
-    algorithm = With(PushPull(inner="adamw"), Saga())
+    algorithm = WithEstimator(PushPull(inner="adamw"), Saga())
     state = algorithm.init(common_start(3))
     again = pickle.loads(pickle.dumps(state))
     assert type(again) is type(state)

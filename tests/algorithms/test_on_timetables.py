@@ -18,8 +18,8 @@ from digrad.algorithms import (
 )
 from digrad.algorithms.compression.compressed import Compressed, check_messages
 from digrad.algorithms.contract import at_home
-from digrad.algorithms.estimators import Estimated, Saga, With
-from digrad.algorithms.transit import InTransit, in_transit
+from digrad.algorithms.estimators import Estimated, Saga, WithEstimator
+from digrad.algorithms.transit import DelayedMessages, in_transit
 from digrad.base.errors import DigradError
 from digrad.engines.changing import simulator
 from digrad.networks import (
@@ -368,8 +368,8 @@ def test_what_is_pushed_twice_cannot_wait():
 
 
 def test_what_is_in_transit_is_memory_but_no_message():
-    plain, lossy = costs(PushPull()), costs(InTransit(PushPull(), 3))
+    plain, lossy = costs(PushPull()), costs(DelayedMessages(PushPull(), 3))
     assert lossy.memory == plain.memory + 3
     assert lossy.traffic == plain.traffic
-    assert isinstance(in_transit(With(PushPull(), Saga()), 2).method, InTransit)
+    assert isinstance(in_transit(WithEstimator(PushPull(), Saga()), 2).method, DelayedMessages)
     assert in_transit(PushPull(), 0) == PushPull()

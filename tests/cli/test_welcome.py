@@ -11,9 +11,9 @@ import typer
 import digrad
 from digrad.cli import app
 from digrad.cli.overview import MORE, TRY
-from digrad.cli.reproduce import FIGURES
 from digrad.data import DATASETS
 from digrad.networks import TIMETABLES, TOPOLOGIES, WEIGHTS
+from digrad_studies.reproduce import FIGURES
 
 ANSI = "\x1b"
 FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # would colour what is no terminal

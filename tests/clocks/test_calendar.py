@@ -8,9 +8,9 @@ import pytest
 
 from digrad.base.errors import DigradError
 from digrad.clocks import Clock, clock
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
-from digrad.clocks.links import Links
-from digrad.clocks.patient import Patient
+from digrad.clocks.links import LinkDelays
 from digrad.networks import Network, build
 from digrad.networks.capacities import Capacities
 
@@ -19,7 +19,7 @@ ZERO = np.zeros_like(MANY)
 
 
 def calendar(net: Network, times: Clock) -> Calendar:
-    return Calendar(times, Links.of(net, times, 8.0, 8.0))
+    return Calendar(times, LinkDelays.of(net, times, 8.0, 8.0))
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,11 @@ def test_stragglers_and_traces_must_fit_the_network() -> None:
         calendar(net, clock(trace=[[1.0], [1.0]]))
 
 
-def patient(every: int = 1, **times: Any) -> Patient:
+def patient(every: int = 1, **times: Any) -> BoundedStalenessCalendar:
     given = Clock(**times)
-    return Patient(given, Links.of(build("exponential", 6), given, 8.0, 8.0), every)
+    return BoundedStalenessCalendar(
+        given, LinkDelays.of(build("exponential", 6), given, 8.0, 8.0), every
+    )
 
 
 def test_patient_wakes_are_the_same_however_they_are_cut() -> None:

@@ -9,10 +9,10 @@ from digrad.algorithms import ALGORITHMS, SGP, ABCta, Algorithm, OriginalPushPul
 from digrad.clocks import Clock
 from digrad.networks import Network, Timetable, build, build_any
 from digrad.networks.capacities import Capacities
-from digrad.runs.timing import Sizes, in_step
+from digrad.runs.timing import MessageSizes, in_step
 
 NET = build("exponential", 6)
-SIZES = Sizes(8.0, 4.0)
+SIZES = MessageSizes(8.0, 4.0)
 
 
 def time(method: Algorithm[Any], clock: Clock, steps: int = 10) -> float:

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from digrad.base.errors import ParameterError
-from digrad.data import Images, Part, counts_of
+from digrad.data import Images, LabeledImages, counts_of
 
 
-def part(count: int = 4, **changes: np.ndarray) -> Part:
+def part(count: int = 4, **changes: np.ndarray) -> LabeledImages:
     values = {
         "pixels": np.zeros((count, 1, 2, 2), np.uint8),
         "labels": np.arange(count, dtype=np.int64) % 2,
     }
-    return Part(**(values | changes))
+    return LabeledImages(**(values | changes))
 
 
 def test_images_know_their_shape_and_their_number() -> None:

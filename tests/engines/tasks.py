@@ -33,7 +33,7 @@ from digrad.networks import (
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.timetable import silent_links
 from digrad.problems import Quadratic
-from digrad.runs.metrics import Gauge
+from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, Trials
 from engines.conformance import talk, waits_in_vain
 
@@ -111,7 +111,7 @@ def every_algorithm(
             before = engine.sent_by_all()
             end, right = work.advance(middle, STEPS), whole.advance(whole.start(), STEPS)
             after = engine.sent_by_all()
-            gauge = Gauge.make(algorithm, problem, net)
+            gauge = Evaluator.make(algorithm, problem, net)
             expected = gauge.bytes(1) * (STEPS - 2) * len(TRIALS)
             found[name] = [
                 max(map(float, differences(end.state, right.state, engine.rows))),

@@ -10,14 +10,14 @@ import torch
 from digrad.algorithms import PushPull
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import ParameterError
-from digrad.engines.changing import Changing, Turn, simulator
+from digrad.engines.changing import Changing, ChangingMixer, simulator
 from digrad.engines.simulator import Simulator
 from digrad.networks import Timetable, build, build_any, one_peer_exponential
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.timetable import silent_links
 from digrad.problems import Quadratic
 from digrad.runs import recursion as running
-from digrad.runs.recursion import Pace, Recursion, Trials
+from digrad.runs.recursion import EAGER, Recursion, StepMode, Trials
 from engines import ranks
 from engines.tasks import timetables
 
@@ -26,7 +26,9 @@ STEPS = 27
 TRIALS = Trials([3, 4], [0.1, 0.05])
 
 
-def recursion(net: Any, engine: Any = None, device: str = "cpu", pace: Pace = Pace()) -> Recursion:  # noqa: B008
+def recursion(
+    net: Any, engine: Any = None, device: str = "cpu", pace: StepMode = EAGER
+) -> Recursion:
     problem = Quadratic.generate(nodes=net.n, dim=5, sigma=0.1, dtype=F64, device=device)
     algorithm = in_transit(PushPull(), silent_links(net))
     engine = engine or simulator(net, dtype=F64, device=device)
@@ -91,7 +93,7 @@ def test_stacks_are_the_mixers_of_single_steps() -> None:
             parts = engine.stack(range(first, first + 4))
             for k in range(4):
                 made = engine.mixer(*(part[k] for part in parts))
-                assert isinstance(made, Turn)
+                assert isinstance(made, ChangingMixer)
                 assert torch.equal(made.pull(x), engine.at(first + k).pull(x))
                 assert torch.equal(made.push(x), engine.at(first + k).push(x))
 
@@ -119,7 +121,7 @@ def test_no_cut_changes_a_bit(label: str) -> None:
 def test_one_fused_graph_takes_all_steps(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MOST_UNROLLED", 2)  # a small graph, compiled soon
     net = timetables(6)[label]
-    work, compiled = recursion(net, pace=Pace("fused")), []
+    work, compiled = recursion(net, pace=StepMode("fused")), []
     block = work._fused
     work.__dict__["_fused"] = lambda *given: (compiled.append(1), block(*given))[1]
     made = end(work)
@@ -134,7 +136,7 @@ def test_on_a_gpu(label: str) -> None:
     net = timetables(6)[label]
     here = end(recursion(net))
     assert apart(end(recursion(net, device="cuda")), here) < 1e-12
-    recorded = recursion(net, device="cuda", pace=Pace("recorded"))
+    recorded = recursion(net, device="cuda", pace=StepMode("recorded"))
     assert apart(end(recorded), here) < 1e-12
     assert len(recorded._recordings) == 2
 

@@ -20,11 +20,11 @@ from digrad.algorithms.overlapping import OverlapSGP
 from digrad.algorithms.robust import APPG, RFast
 from digrad.algorithms.robust_push_sum import RASGP, AsySPA
 from digrad.clocks import Clock
-from digrad.clocks.calendar import Calendar, Wakes
-from digrad.clocks.links import Links
-from digrad.clocks.patient import Patient
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
+from digrad.clocks.calendar import Activations, Calendar
+from digrad.clocks.links import LinkDelays
+from digrad.engines.event_state import Activation, EventState, Gradient, StepSizes
 from digrad.engines.events import Events
-from digrad.engines.flights import Flight, Gradient, Steps, Who
 from digrad.networks import Network, build
 
 A = torch.tensor([[1, 2], [2, 1], [3, 1], [1, 4]], dtype=torch.float64)
@@ -41,39 +41,43 @@ def digraph() -> Network:
     return Network(W / W.sum(1, keepdims=True), W / W.sum(0, keepdims=True))
 
 
-def links_of(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Links:
-    return Links.of(net, clock, 8.0 if Needs.PULL in method.needs else 0.0, 8.0)
+def links_of(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> LinkDelays:
+    return LinkDelays.of(net, clock, 8.0 if Needs.PULL in method.needs else 0.0, 8.0)
 
 
 def engine(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Events:
     links = links_of(method, net, clock)
-    calendar = Patient(clock, links, method.every) if method.waits else Calendar(clock, links)
+    calendar = (
+        BoundedStalenessCalendar(clock, links, method.every)
+        if method.waits
+        else Calendar(clock, links)
+    )
     return Events(method, net, calendar, dtype=torch.float64)
 
 
 def gradients(n: int) -> Gradient:
     a, b = A.repeat(-(-n // 4), 1), B.repeat(-(-n // 4), 1)
 
-    def at(x: Tensor, who: Who) -> Tensor:
+    def at(x: Tensor, who: Activation) -> Tensor:
         return a[who.nodes, None] * (x - b[who.nodes, None])
 
     return at
 
 
-def begun(events: Events, trials: int = 1) -> Flight:
+def begun(events: Events, trials: int = 1) -> EventState:
     x = torch.tensor(START, dtype=torch.float64).expand(trials, events.n, 2)
     return events.start(x.clone())
 
 
-def steps(*lrs: float, schedule: Callable[[int], float] = lambda t: 1.0) -> Steps:
-    return Steps(torch.tensor(lrs, dtype=torch.float64), schedule)
+def steps(*lrs: float, schedule: Callable[[int], float] = lambda t: 1.0) -> StepSizes:
+    return StepSizes(torch.tensor(lrs, dtype=torch.float64), schedule)
 
 
-def first(events: Events, count: int) -> Wakes:
+def first(events: Events, count: int) -> Activations:
     """The first wakes, as one round."""
     wakes = events.calendar.rounds(0, -(-count // events.n))
     degree = np.diff(events.calendar.links.first_out)[wakes.node[:count]].sum()
-    return Wakes(*(part[:count] for part in wakes[:3]), wakes.reads[:degree])
+    return Activations(*(part[:count] for part in wakes[:3]), wakes.reads[:degree])
 
 
 class OneLost(Clock):
@@ -168,7 +172,7 @@ TWINS: dict[str, tuple[Asynchronous[Any, Any], Any, dict[str, Any]]] = {
 
 def both(
     name: str, net: Network, clock: Clock, rounds: int, lr: float = 0.02
-) -> tuple[Events, Flight, naive_events.Naive]:
+) -> tuple[Events, EventState, naive_events.Naive]:
     """Play the engine and its twin; what must be conserved is asked for after every event."""
     method, make, params = TWINS[name]
     events = engine(method, net, clock)
@@ -208,7 +212,7 @@ def test_the_engine_is_the_plain_loop(name: str, kind: str) -> None:
     check_conserved(events, flight)
 
 
-def check_conserved(events: Events, flight: Flight) -> None:
+def check_conserved(events: Events, flight: EventState) -> None:
     state = flight.state.take(torch.arange(events.n))
     moving = events.on_the_way(flight)
     for name, (held, owed) in events.method.conserved(state, events.standing(flight)).items():

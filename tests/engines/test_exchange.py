@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.engines.processes import exchange
-from digrad.engines.processes.exchange import Exchange, Mixing, averaging
+from digrad.engines.processes.exchange import Exchange, RankMatrix, averaging
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.transports.transport import Batch
 from digrad.networks import build
@@ -60,7 +60,7 @@ def made(n: int = 6, world: int = 3, width: int = 50, **options: Any) -> tuple[E
     """Rank 0's part of a mixing on a complete graph, the expected result beside it."""
     net, bounds = build("complete", n), bounds_of(n, world)
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, n, width)))
-    mixing = Mixing.make(route(net.R, bounds, 0), torch.device("cpu"), FLOAT, FLOAT)
+    mixing = RankMatrix.make(route(net.R, bounds, 0), torch.device("cpu"), FLOAT, FLOAT)
     loop = Loop(x, bounds)
     own = x[:, : bounds[1]]
     under_way = Exchange(mixing, loop, own, FLOAT, 1, nullcontext(), **options)

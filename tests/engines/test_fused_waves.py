@@ -12,9 +12,9 @@ from digrad.algorithms.robust import APPG, AsySonata, RFast
 from digrad.algorithms.robust_push_sum import RASGP
 from digrad.clocks import Clock
 from digrad.clocks.calendar import Calendar
-from digrad.clocks.links import Links
+from digrad.clocks.links import LinkDelays
+from digrad.engines.event_state import Activation, EventState, StepSizes
 from digrad.engines.events import Events
-from digrad.engines.flights import Flight, Steps, Who
 from digrad.engines.fused_waves import FusedWaves, fuses
 from digrad.networks import Network, build
 
@@ -24,7 +24,9 @@ LRS = torch.tensor([0.2, 0.1], dtype=torch.float64)
 
 def engine(net: Network, clock: Clock, method: Asynchronous[Any, Any] | None = None) -> Events:
     method = method or RFast()
-    return Events(method, net, Calendar(clock, Links.of(net, clock, 8, 8)), dtype=torch.float64)
+    return Events(
+        method, net, Calendar(clock, LinkDelays.of(net, clock, 8, 8)), dtype=torch.float64
+    )
 
 
 def pulled(x: Tensor, drawn: Tensor, nodes: Tensor) -> Tensor:
@@ -32,18 +34,20 @@ def pulled(x: Tensor, drawn: Tensor, nodes: Tensor) -> Tensor:
     return x - nodes[:, None].to(x.dtype) + drawn.unsqueeze(-1)
 
 
-def drawn(who: Who) -> Tensor:
+def drawn(who: Activation) -> Tensor:
     return torch.stack([torch.sin(who.numbers + k + who.nodes.double()) for k in (0.0, 1.0)])
 
 
-def plain(x: Tensor, who: Who) -> Tensor:
+def plain(x: Tensor, who: Activation) -> Tensor:
     return pulled(x.transpose(0, 1), drawn(who), who.nodes).transpose(0, 1)
 
 
-def flown(events: Events, way: Any, *stops: int) -> Flight:
+def flown(events: Events, way: Any, *stops: int) -> EventState:
     flight = events.start(torch.zeros(2, events.n, DIM, dtype=torch.float64))
     for start, stop in zip((0, *stops[:-1]), stops, strict=True):
-        flight = events.advance(flight, start, stop, way, Steps(LRS, lambda t: 1 / (1 + 0.1 * t)))
+        flight = events.advance(
+            flight, start, stop, way, StepSizes(LRS, lambda t: 1 / (1 + 0.1 * t))
+        )
     return flight
 
 

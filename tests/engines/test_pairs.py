@@ -9,9 +9,9 @@ from torch import Tensor
 
 from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.clocks import Clock
-from digrad.clocks.links import Links
-from digrad.clocks.meetings import Acts, Meetings, WaitingMeetings
-from digrad.engines.flights import Flight, Steps, Who
+from digrad.clocks.links import LinkDelays
+from digrad.clocks.meetings import MeetingEvents, Meetings, WaitingMeetings
+from digrad.engines.event_state import Activation, EventState, StepSizes
 from digrad.engines.pairs import Pairs
 from digrad.networks import build
 
@@ -21,26 +21,26 @@ START = (0.5, -0.5)
 
 
 def meetings(clock: Clock, every: int = 0, n: int = 4) -> Any:
-    links = Links.of(build("undirected-ring", n), clock, 8.0, 0.0)
+    links = LinkDelays.of(build("undirected-ring", n), clock, 8.0, 0.0)
     return WaitingMeetings(clock, links, every) if every else Meetings(clock, links)
 
 
-def begun(engine: Pairs) -> Flight:
+def begun(engine: Pairs) -> EventState:
     return engine.start(torch.tensor(START, dtype=torch.float64).expand(1, engine.n, 2).clone())
 
 
-def gradient(x: Tensor, who: Who) -> Tensor:
+def gradient(x: Tensor, who: Activation) -> Tensor:
     return A[who.nodes % 4, None] * (x - B[who.nodes % 4, None])
 
 
-def steps(lr: float) -> Steps:
-    return Steps(torch.tensor([lr], dtype=torch.float64), lambda t: 1.0)
+def steps(lr: float) -> StepSizes:
+    return StepSizes(torch.tensor([lr], dtype=torch.float64), lambda t: 1.0)
 
 
-def acts(*rows: tuple[int, int, int]) -> Acts:
+def acts(*rows: tuple[int, int, int]) -> MeetingEvents:
     """From node, number and partner of each."""
     node, number, partner = (np.array(part) for part in zip(*rows, strict=True))
-    return Acts(node, number, np.arange(len(rows), dtype=float), partner)
+    return MeetingEvents(node, number, np.arange(len(rows), dtype=float), partner)
 
 
 def test_ad_psgd_reference() -> None:
@@ -68,7 +68,7 @@ def test_swarm_sgd_reference() -> None:
     np.testing.assert_allclose(flight.state["x"][:, 0], wanted, atol=1e-12)
 
 
-def plain(method: Pairwise[Any], played: Acts, n: int, lr: float) -> Any:
+def plain(method: Pairwise[Any], played: MeetingEvents, n: int, lr: float) -> Any:
     """One act after the other, in NumPy; the sum of all rows is followed on the way."""
     x = np.tile(np.array(START), (n, 1))
     read = x.copy()

@@ -11,7 +11,7 @@ from torch import nn
 from digrad import networks as nets
 from digrad.base.streams import Draws
 from digrad.data import counts_of, data_folder, read_images, read_text
-from digrad.data.images import Part
+from digrad.data.images import LabeledImages
 from digrad.data.shards import NodeSampler, shard
 from digrad.optim import latest
 from digrad.problems import (
@@ -26,8 +26,8 @@ from digrad.problems import (
     libsvm_problem,
     partition,
 )
+from digrad.results.trials import Results
 from digrad.runs import schedules
-from digrad.runs.results import Results
 from hostile.damage import nasty
 
 RING = nets.directed_ring(4)
@@ -89,7 +89,7 @@ CALLS: list[tuple[Any, dict[str, Any]]] = [
     (dirichlet, {"labels": LABELS, "nodes": 2, "alpha": 1.0, "seed": 0}),
     (k_classes, {"labels": LABELS, "nodes": 3, "k": 1, "seed": 0}),
     (counts_of, {"labels": LABELS, "parts": [np.array([0, 1])], "classes": 3}),
-    (Part, {"pixels": np.zeros((1, 1, 2, 2), np.uint8), "labels": np.zeros(1, np.int64)}),
+    (LabeledImages, {"pixels": np.zeros((1, 1, 2, 2), np.uint8), "labels": np.zeros(1, np.int64)}),
     (shard, {"dataset": SET, "nodes": 2, "node": 0, "split": "iid", "seed": 0, "labels": LABELS}),
     (NodeSampler, {"size": 9, "batch": 2, "seed": 0, "node": 1, "start": 0, "steps": 2}),
     (read_text, {"path": "/nowhere"}),

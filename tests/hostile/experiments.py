@@ -9,7 +9,7 @@ import tomli_w
 
 from digrad.algorithms import ALGORITHMS
 from digrad.networks import TOPOLOGIES
-from digrad.runs.experiment import load_experiment, parse_experiment
+from digrad.results.experiment import load_experiment, parse_experiment
 from digrad.runs.planning import plan, resolved
 from digrad.runs.schedules import SCHEDULES
 from hostile.damage import NUMBERS, WHOLE, edited, nasty

@@ -29,7 +29,7 @@ from threading import Lock
 
 import tomli_w
 
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
 
 TESTS = Path(__file__).parents[1]
 RECORDS = 20

@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
+from digrad.results.columns import VALUES
+from digrad.results.experiment import parse_experiment
+from digrad.results.launches import Launch
+from digrad.results.trials import Results
 from digrad.runs import execute
-from digrad.runs.columns import VALUES
-from digrad.runs.experiment import parse_experiment
-from digrad.runs.launches import Launch
-from digrad.runs.results import Results
 from digrad.show.pages import render, run_page
 from hostile.damage import SilentlyAcceptedError, edited, flipped
 from hostile.experiments import TABLE

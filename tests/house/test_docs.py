@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from digrad.algorithms import METHODS
 from digrad.cli import app
 from digrad.problems import PROBLEMS
-from digrad.runs.columns import VALUES
-from digrad.runs.example import EXAMPLE
-from digrad.runs.experiment import AlgorithmSpec, Experiment, NetworkSpec
+from digrad.results.columns import VALUES
+from digrad.results.example import EXAMPLE
+from digrad.results.experiment import AlgorithmSpec, Experiment, NetworkSpec
 from digrad.runs.schedules import SCHEDULES
 from digrad.show.figures import save_figure
 

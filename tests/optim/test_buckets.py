@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from digrad.algorithms import ALGORITHMS, PushPull
 from digrad.algorithms.contract import Change, changed
-from digrad.algorithms.counting import Alone
+from digrad.algorithms.counting import CountingMixer
 from digrad.base.counters import Sampler
-from digrad.optim.bucket_mixer import Turns
+from digrad.optim.bucket_mixer import BucketMixer
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.layout import Layout, lay_out
 
@@ -64,7 +64,7 @@ def test_gradients_in_one_piece_are_lent_and_given_back() -> None:
         assert torch.equal(own, g)
         assert own.data_ptr() != grad.data_ptr()
         last = first.state.g
-        first.step(PushPull(), g, Alone(), 0.1)
+        first.step(PushPull(), g, CountingMixer(), 0.1)
         assert torch.equal(grad, before)
         grad.fill_(torch.nan)
         assert torch.equal(first.state.g, before[None])
@@ -91,7 +91,7 @@ def test_landing_changes_nothing(name: str) -> None:
     torch.manual_seed(0)
     x, gradients = torch.randn(1, 5, dtype=torch.float64), torch.randn(6, 1, 5).double()
 
-    class Landing(Alone):
+    class Landing(CountingMixer):
         places: dict[str, Tensor]
 
         def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -106,7 +106,7 @@ def test_landing_changes_nothing(name: str) -> None:
         mixer = Landing()
         old = {name: getattr(landed, name) for name in algorithm.overwrites}
         mixer.places = {name: value for name, value in old.items() if value is not None}
-        plain = algorithm.step(plain, g, Alone(), 0.1)
+        plain = algorithm.step(plain, g, CountingMixer(), 0.1)
         landed = algorithm.step(landed, g, mixer, 0.1)
         for a, b in zip(plain, landed, strict=True):
             assert a is None or torch.equal(a, b)
@@ -151,7 +151,7 @@ def test_nothing_lands_on_rows_that_are_being_sent() -> None:
     """A message may still be read from there when the first sums are written."""
     x, y, other = torch.ones(1, 4), torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = Turns(asked, *DRAWS).next(slice(0, 4), {"x": x, "y": y})  # type: ignore[arg-type]
+    turns = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x, "y": y})  # type: ignore[arg-type]
     turns.pull(other, of="y")
     turns.pull(x, of="x")
     turns.pull(x, (1, other), of="x")  # what is sent are other rows
@@ -164,7 +164,7 @@ def test_a_result_is_not_overwritten_by_the_next() -> None:
     """Who asks twice under one name may still read the first answer."""
     x, other = torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = Turns(asked, *DRAWS).next(slice(0, 4), {"x": x})  # type: ignore[arg-type]
+    turns = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x})  # type: ignore[arg-type]
     turns.pull(other, of="x")
     turns.pull(other, of="x")
     assert asked.places[0] is x

@@ -18,7 +18,7 @@ from digrad.base.errors import DigradError, NetworkError, ParameterError, Unknow
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
-from digrad.runs.metrics import Gauge
+from digrad.runs.metrics import Evaluator
 from digrad.theory import perron
 from mixers import local_steps
 from optim.training import (
@@ -106,7 +106,7 @@ def test_bytes_are_those_of_the_theory(form: str) -> None:
     assert opt.engine.sent.bytes == before
     train(opt, made, 2 * each + 1)
     problem = Problem()
-    gauge = Gauge.make(algorithm, problem, net)  # type: ignore[arg-type]
+    gauge = Evaluator.make(algorithm, problem, net)  # type: ignore[arg-type]
     assert opt.engine.sent.bytes - before == 3 * gauge.bytes(1)
 
 

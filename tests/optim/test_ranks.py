@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from digrad.runs.metrics import Gauge
+from digrad.runs.metrics import Evaluator
 from engines.ranks import pool
 from optim.test_decentralized import Problem
 from optim.training import FORMS, answer, expected, network_of
@@ -41,7 +41,7 @@ def test_the_same_run_as_in_one_process(world: int, n: int | None, device: str) 
             assert torch.equal(
                 rank[form]["shown"], rank[form]["xhat"].expand_as(rank[form]["shown"])
             )
-        gauge = Gauge.make(algorithm, Problem(), net)  # type: ignore[arg-type]
+        gauge = Evaluator.make(algorithm, Problem(), net)  # type: ignore[arg-type]
         each = getattr(algorithm, "local_steps", 0) + 1  # steps at home send nothing
         exchanges = 8 // each - 6 // each  # in the last two steps
         assert sum(rank[form]["bytes"] for rank in made) == exchanges * gauge.bytes(1), form

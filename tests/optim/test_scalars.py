@@ -10,15 +10,15 @@ import torch
 from digrad.base.errors import ParameterError
 from digrad.optim import CSVLogger, Decentralized
 from digrad.optim.scalars import measure
-from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Moment
+from digrad.runs.metrics import Evaluator
+from digrad.runs.recursion import RunPosition
 from engines.ranks import pool
 from optim.test_decentralized import Problem
 from optim.training import FORMS, expected, losses, models, network_of, train
 
 
 class Quiet(Problem):
-    """Enough of a problem for ``Gauge`` to measure distances."""
+    """Enough of a problem for ``Evaluator`` to measure distances."""
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         return x.sum(-1)
@@ -40,14 +40,14 @@ class Written:
 
 @pytest.mark.parametrize("form", ["push-pull", "dsgt", "sgp", "push-diging", "sonata"])
 def test_what_is_measured(form: str) -> None:
-    """As ``Gauge`` has it."""
+    """As ``Evaluator`` has it."""
     algorithm, net = FORMS[form], network_of(form)
     made = models(net.n)
     opt = Decentralized([m.parameters() for m in made], algorithm, net, bucket_bytes=1)
     train(opt, made, 4)
     found = measure(opt.rows, 3.0)
-    gauge = Gauge.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
-    read = gauge.read(Moment(4, expected(algorithm, net, 4)))
+    gauge = Evaluator.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
+    read = gauge.read(RunPosition(4, expected(algorithm, net, 4)))
     assert found["loss"] == 3.0
     assert found["consensus"] == pytest.approx(float(read["consensus"]), rel=1e-9)
     assert found["tracking"] == pytest.approx(float(read["tracking"]), rel=1e-9, nan_ok=True)

@@ -75,7 +75,7 @@ def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
     factor = 1 / algorithm.moves_by(perron(net).n_pi)
     s, mixer, gradient = (
         algorithm.init(common_start(net.n, DIM)),
-        trials.Dense(net),
+        trials.DenseMixer(net),
         quadratics(net.n),
     )
     for t in range(steps):  # of methods that take steps at home, these come one by one too

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from digrad.engines.transports.transport import LinkError
-from digrad.peers import ends
+from digrad.peers import link_ends as ends
 from digrad.peers.frames import receive_text, send_text
 from digrad.peers.links import Inlet
 

@@ -4,18 +4,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from digrad.peers.checking import Checked, check_links
+from digrad.peers.checking import LinkCheck, check_links
+from digrad.peers.credentials import Credentials
 from digrad.peers.local import key_file, local_run
-from digrad.peers.secure import Credentials
 
 NAMES = ("a", "b", "c")
 
 
-def checked(folder: Path, late: dict[str, float], seconds: float) -> dict[str, list[Checked]]:
+def checked(folder: Path, late: dict[str, float], seconds: float) -> dict[str, list[LinkCheck]]:
     """What each node finds; some come later than others, some never."""
     _, membership = local_run(folder, NAMES, {"topology": "directed-ring"}, hub=False)
 
-    def one(name: str) -> list[Checked]:
+    def one(name: str) -> list[LinkCheck]:
         time.sleep(late[name])
         return check_links(Credentials(membership, name, key_file(folder, name)), seconds)
 

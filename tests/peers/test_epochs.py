@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from digrad.peers.council import Council
-from digrad.peers.epochs import NONE, Epoch, Place
+from digrad.peers.coordinator import EpochCoordinator
+from digrad.peers.epochs import NONE, Epoch, LoopPosition
 from digrad.peers.local import local_run
 
 NAMES = ["a", "b", "c", "d"]
@@ -18,7 +18,7 @@ class Room:
     def __init__(self, folder: Path, topology: str = "complete", **options: Any) -> None:
         options = {"timeout": 10.0, "grace": 1.0} | options
         _, self.membership = local_run(folder, NAMES, {"topology": topology}, **options)
-        self.now, self.council = 0.0, Council(self.membership, 0.0)
+        self.now, self.council = 0.0, EpochCoordinator(self.membership, 0.0)
         self.said = {n: {"epoch": NONE, "t": 0, "fresh": True, "token": n} for n in NAMES}
         self.silent: set[str] = set()
 
@@ -136,12 +136,12 @@ def test_the_farthest_place_counts(room: Room) -> None:
 
 def test_where_one_joins_no_sum_is_awaited_before_the_next_step(room: Room) -> None:
     for name in NAMES[:3]:
-        room.said[name]["t"] = Place(7, 1).number
+        room.said[name]["t"] = LoopPosition(7, 1).number
     room.said["d"] = {"epoch": NONE, "t": 0, "fresh": True, "token": "again", "ready": True}
     room.tick(times=5)
     epoch = room.council.epoch
     assert (epoch.why, epoch.newcomers) == ("d joined", ("d",))
-    assert Place(7, 1000).number < epoch.t < Place(8).number
+    assert LoopPosition(7, 1000).number < epoch.t < LoopPosition(8).number
 
 
 def test_a_hub_that_slept_blames_nobody(room: Room) -> None:
@@ -174,7 +174,7 @@ def test_a_hub_that_slept_lets_all_dial_again(room: Room) -> None:
 def test_a_hub_that_was_restarted_learns_the_epoch(room: Room) -> None:
     room.die("b")
     room.tick(times=20)
-    room.council = Council(room.membership, room.now)
+    room.council = EpochCoordinator(room.membership, room.now)
     room.tick(times=50)
     assert (room.council.epoch.number, room.members) == (1, "acd")
     room.die("c")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from digrad.engines.transports.transport import Batch, LinkError
-from digrad.peers.board import Board, Links
+from digrad.peers.credentials import Credentials
 from digrad.peers.frames import hang_up
+from digrad.peers.link_listener import EpochLinks, LinkListener
+from digrad.peers.link_transport import LinkTransport
 from digrad.peers.local import key_file, local_run
 from digrad.peers.membership import Membership, MembershipError
-from digrad.peers.secure import Credentials
-from digrad.peers.wire import Wire
 from engines.conformance import rows_of, talk, waits_in_vain
 
 NAMES = ("a", "b")
@@ -28,16 +28,18 @@ class Pair:
     def __init__(self, folder: Path, membership: Membership) -> None:
         self.credentials = {n: Credentials(membership, n, key_file(folder, n)) for n in NAMES}
         self.refused: list[str] = []
-        self.boards = {n: Board(c, self.refused.append) for n, c in self.credentials.items()}
-        self.links = {n: Links(c, 0, {"x": "1"}, RANKS, LINKS) for n, c in self.credentials.items()}
+        self.boards = {n: LinkListener(c, self.refused.append) for n, c in self.credentials.items()}
+        self.links = {
+            n: EpochLinks(c, 0, {"x": "1"}, RANKS, LINKS) for n, c in self.credentials.items()
+        }
 
-    def connect(self) -> tuple[Wire, Wire]:
+    def connect(self) -> tuple[LinkTransport, LinkTransport]:
         for name in NAMES:
             self.boards[name].use(self.links[name])
         with ThreadPoolExecutor(2) as pool:
             for work in [pool.submit(links.connect, 20.0) for links in self.links.values()]:
                 work.result(30)
-        return Wire(self.links["a"]), Wire(self.links["b"])
+        return LinkTransport(self.links["a"]), LinkTransport(self.links["b"])
 
     def close(self) -> None:
         for each in (*self.links.values(), *self.boards.values()):
@@ -90,7 +92,7 @@ def test_nothing_is_lost_when_connections_break(make: Callable[..., Pair]) -> No
         work.result(30)
 
 
-def tear(links: Links) -> None:
+def tear(links: EpochLinks) -> None:
     """Break a node's connections as a failing network would."""
     for end in links.ends:
         sock = end.sock

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from digrad.engines.processes.faults import PeerError
+from digrad.peers.async_training import AsyncPeerTraining
 from digrad.peers.hub import Hub
 from digrad.peers.local import key_file, local_run
 from digrad.peers.session import Session
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.runs.peer import the_job
-from digrad.runs.peer_alone import LonePeer
+from digrad.peers.training import the_job
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 
 EXPERIMENT = Experiment(
     networks=(NetworkSpec("complete", n=2),),
@@ -60,7 +60,7 @@ class Pair:
         def note(*_: Any) -> None: ...
 
         try:
-            LonePeer(session, job, x, None).run(
+            AsyncPeerTraining(session, job, x, None).run(
                 gradient, note, EXPERIMENT.steps, 10, self.leave[name]
             )
         except PeerError as error:

@@ -12,9 +12,9 @@ from torch import nn
 
 from digrad.optim import Decentralized
 from digrad.peers.local import local_run
+from digrad.peers.training import _Peer, the_job
+from digrad.results.experiment import load_experiment
 from digrad.runs import execute
-from digrad.runs.experiment import load_experiment
-from digrad.runs.peer import _Peer, the_job
 from peers.test_training import Run, make, together  # noqa: F401
 from runs.test_execute import rows
 

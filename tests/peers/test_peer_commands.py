@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from digrad.base.errors import ParameterError
 from digrad.cli import app
 from digrad.peers.local import local_run
-from digrad.runs.lock import LockedError, locked
-from digrad.runs.peer import _put_aside, run_peer
+from digrad.peers.training import _put_aside, run_peer
+from digrad.results.lock import LockedError, locked
 
 RUN = """
 run = "small"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from digrad.peers.epochs import Place
+from digrad.peers.epochs import LoopPosition
 from peers.sites import EXPERIMENT, optimum, site
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_run_with_too_few_nodes_stops_and_can_be_resumed(tmp_path: Path, algor
         run.hub = run.open_hub()
         run.nodes = {name: run.start(name, "--resume") for name in run.names}
         run.all_in(run.names, 1)
-        assert Place.of(run.epochs()[1]["t"]).steps > 0
+        assert LoopPosition.of(run.epochs()[1]["t"]).steps > 0
 
 
 def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:
@@ -117,7 +117,9 @@ def test_one_that_joins_late_starts_from_the_others_model(tmp_path: Path) -> Non
         run.all_in(run.names, before + 1)
         epoch, first = run.epochs()[before + 1], run.rows("n3")[0]
         assert epoch["newcomers"] == ["n3"]
-        assert int(first["step"]) >= Place.of(epoch["t"]).steps > 900  # not where the others began
+        assert (
+            int(first["step"]) >= LoopPosition.of(epoch["t"]).steps > 900
+        )  # not where the others began
 
 
 def test_a_death_while_the_others_agree(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from torch import Tensor
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.robust import APPG, RFast
 from digrad.algorithms.robust_push_sum import RASGP, AsySPA
-from digrad.clocks.calendar import Wakes
-from digrad.clocks.links import Links
+from digrad.clocks.calendar import Activations
+from digrad.clocks.links import LinkDelays
+from digrad.engines.event_state import Activation, StepSizes
 from digrad.engines.events import Events
-from digrad.engines.flights import Steps, Who
 from digrad.networks import Network
-from digrad.peers.alone import Alone, Woke
+from digrad.peers.async_peer import ActivationRecord, AsyncPeer
 from digrad.peers.frames import hang_up
 from digrad.peers.local import key_file, local_run
 from digrad.peers.session import Session
@@ -35,8 +35,8 @@ A, B = torch.from_numpy(PROBLEM.A), torch.from_numpy(PROBLEM.b)
 START = torch.full((DIM,), 0.5, dtype=torch.float64)
 
 
-def steps(lr: float) -> Steps:
-    return Steps(torch.tensor([lr], dtype=torch.float64), lambda t: 1.0)
+def steps(lr: float) -> StepSizes:
+    return StepSizes(torch.tensor([lr], dtype=torch.float64), lambda t: 1.0)
 
 
 class Company:
@@ -56,18 +56,18 @@ class Company:
         wakes: int,
         tear: bool = False,
         together: bool = False,
-    ) -> list[Alone]:
+    ) -> list[AsyncPeer]:
         """Let node 0, which is slow, act so often; the others too, or, if together, twice as often.
 
         Then it waits for them, not for a clock: by that of a busy machine all are equally slow.
         """
         over, acted = Event(), [0] * N
 
-        def work(k: int) -> Alone:
+        def work(k: int) -> AsyncPeer:
             session = self.sessions[NAMES[k]]
             engine = session.join(0, {}, dtype=torch.float64)
             net, links = self.membership.graph, engine.links
-            node = Alone(method, net, k, links, START, steps(lr), record=True)
+            node = AsyncPeer(method, net, k, links, START, steps(lr), record=True)
             draw = random.Random(k)
             for t in count():
                 if over.is_set() or (t >= wakes and not (together and k)):
@@ -104,13 +104,13 @@ def company(tmp_path: Path) -> Iterator[Company]:
 class Recorded:
     """A calendar of what has happened."""
 
-    def __init__(self, net: Network, nodes: list[Alone]) -> None:
+    def __init__(self, net: Network, nodes: list[AsyncPeer]) -> None:
         edges = np.unique(np.vstack([net.pull_graph.edges, net.push_graph.edges]), axis=0)
-        self.links = Links(net.n, edges, np.zeros(len(edges)))
+        self.links = LinkDelays(net.n, edges, np.zeros(len(edges)))
         self._woken = [node.woken for node in nodes]
         self._began = [node._began for node in nodes]
 
-    def rounds(self, start: int, stop: int) -> Wakes:
+    def rounds(self, start: int, stop: int) -> Activations:
         every = sorted((w.time, i, w) for i, woken in enumerate(self._woken) for w in woken)
         some = every[start * N : stop * N]
         reads = [
@@ -121,19 +121,21 @@ class Recorded:
         node = np.array([i for _, i, _ in some])
         number = np.array([woke.number for _, _, woke in some])
         clock = np.array([t - self._began[i] for t, i, _ in some])
-        return Wakes(node, number, clock, np.array(reads))
+        return Activations(node, number, clock, np.array(reads))
 
-    def _reader(self, sender: int, receiver: int, sent: Woke) -> int:
+    def _reader(self, sender: int, receiver: int, sent: ActivationRecord) -> int:
         """The receiver's first wake that had this parcel, or a newer one."""
         later = len(self._woken[receiver])
         found = (w.number for w in self._woken[receiver] if w.read[sender] >= sent.number)
         return next(found, later)
 
 
-def replayed(method: Asynchronous[Any, Any], net: Network, nodes: list[Alone], lr: float) -> Tensor:
+def replayed(
+    method: Asynchronous[Any, Any], net: Network, nodes: list[AsyncPeer], lr: float
+) -> Tensor:
     events = Events(method, net, Recorded(net, nodes), dtype=torch.float64)  # type: ignore[arg-type]
 
-    def gradient(x: Tensor, who: Who) -> Tensor:
+    def gradient(x: Tensor, who: Activation) -> Tensor:
         return torch.einsum("nij,ntj->nti", A[who.nodes], x - B[who.nodes, None])
 
     flight = events.start(START.expand(1, N, DIM).clone())

@@ -17,14 +17,16 @@ import torch
 
 from digrad.base.errors import DigradError
 from digrad.engines.transports.transport import Batch, LinkError
-from digrad.peers import board, frames, secure
-from digrad.peers.council import Council
+from digrad.peers import credentials as secure
+from digrad.peers import frames
+from digrad.peers import link_listener as board
+from digrad.peers.coordinator import EpochCoordinator
+from digrad.peers.credentials import AuthenticationError, Credentials
 from digrad.peers.epochs import Epoch
-from digrad.peers.frames import MARK, Header, RubbishError, header_of, receive_text, send_text
+from digrad.peers.frames import MARK, Header, ProtocolError, header_of, receive_text, send_text
 from digrad.peers.keys import make_key
 from digrad.peers.local import free_ports, key_file, local_run
 from digrad.peers.membership import MembershipError, load_membership
-from digrad.peers.secure import Credentials, StrangerError
 from engines.conformance import rows_of
 from peers.test_links import NAMES, Pair
 
@@ -264,7 +266,7 @@ def test_ten_thousand_headers() -> None:
     for raw in fuzzed():
         try:
             made = header_of(raw, 7)
-        except RubbishError:
+        except ProtocolError:
             continue
         known += 1
         assert made.size <= frames.LARGEST
@@ -284,11 +286,11 @@ def test_ten_thousand_texts_on_a_line() -> None:
             left.sendall(struct.pack("<I", len(raw)) + raw)
             try:
                 heard(receive_text(right, 5.0))
-            except RubbishError:
+            except ProtocolError:
                 continue
 
 
-COUNCIL: list[Council] = []
+COUNCIL: list[EpochCoordinator] = []
 
 
 def heard(said: dict[str, object]) -> None:
@@ -301,13 +303,13 @@ def heard(said: dict[str, object]) -> None:
 @pytest.fixture(autouse=True)
 def a_council(tmp_path: Path) -> None:
     _, membership = local_run(tmp_path / "other", NAMES, {"topology": "complete"})
-    COUNCIL[:] = [Council(membership, 0.0)]
+    COUNCIL[:] = [EpochCoordinator(membership, 0.0)]
 
 
 def test_an_epoch_with_strangers_is_not_believed() -> None:
     current = Epoch(5, ("a", "b", "mallory")).to_dict()
     said = {"epoch": 5, "t": 0, "current": current}
-    with pytest.raises(RubbishError, match="mallory"):
+    with pytest.raises(ProtocolError, match="mallory"):
         COUNCIL[0].report("a", said, 0.0)
 
 
@@ -315,7 +317,7 @@ def test_a_text_that_is_too_long() -> None:
     left, right = socket.socketpair()
     with left, right:
         left.sendall(struct.pack("<I", 1 << 31))
-        with pytest.raises(RubbishError, match="2,147,483,648 bytes"):
+        with pytest.raises(ProtocolError, match="2,147,483,648 bytes"):
             receive_text(right, 1.0)
 
 
@@ -378,7 +380,7 @@ def test_keys_are_private_and_not_overwritten(tmp_path: Path) -> None:
 def test_somebody_else_at_an_address(pair: Pair, tmp_path: Path) -> None:
     """b answers where a should: its key is listed, but not under that name."""
     where = pair.credentials["a"].membership.nodes["b"].reached_at
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         Credentials(pair.credentials["b"].membership, "b", key_file(tmp_path / "run", "b")).dial(
             "a", where
         )

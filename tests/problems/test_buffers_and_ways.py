@@ -12,12 +12,12 @@ import digrad as dg
 from digrad.algorithms import LocalSGP, PushPull
 from digrad.base.counters import Sampler
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN
 from digrad.networks import exponential, weigh
 from digrad.problems import ModuleProblem
 from digrad.problems.augmentation import ShiftAndFlip
-from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Pace, Recursion, Trials
+from digrad.problems.models import CNN
+from digrad.runs.metrics import Evaluator
+from digrad.runs.recursion import Recursion, StepMode, Trials
 
 NODES, BATCH = 4, 6
 
@@ -75,7 +75,7 @@ def by_hand(made: ModuleProblem, module: nn.Module, steps: int, seed: int, lr: f
 def test_batch_norm_is_that_of_a_loop_over_nodes(gradient: Any) -> None:
     module = normed()
     made = problem(module)
-    state = work(made, pace=Pace("single", gradient)).advance(work(made).start(), 5).state
+    state = work(made, pace=StepMode("single", gradient)).advance(work(made).start(), 5).state
     for trial, (seed, lr) in enumerate(((4, 0.1), (9, 0.05))):
         X, nodes = by_hand(made, module, 5, seed, lr)
         torch.testing.assert_close(state.x[trial], X, rtol=1e-8, atol=1e-10)
@@ -101,7 +101,7 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
     made = problem(normed())
     there = work(made)
     moment = there.advance(there.start(), 6)
-    gauge = Gauge.make(there.algorithm, made, weigh(exponential(NODES)))
+    gauge = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
     read = gauge.read(moment)
     inputs, targets = (part.double() if k == 0 else part for k, part in enumerate(images(1)[0]))
     rows = gauge.whole_answer(moment)
@@ -173,9 +173,9 @@ def test_what_vmap_cannot_take_runs_node_by_node(kind: Any) -> None:
     assert len(w) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        there = work(made, pace=Pace("single", "compiled"))
+        there = work(made, pace=StepMode("single", "compiled"))
         got = there.advance(there.start(), 4).state.x
-        read = Gauge.make(PushPull(), made, weigh(exponential(NODES))).read(there.start())
+        read = Evaluator.make(PushPull(), made, weigh(exponential(NODES))).read(there.start())
     assert read["test_loss"].isfinite().all()
     assert not made.traceable
     for trial, (seed, lr) in enumerate(((4, 0.1), (9, 0.05))):

@@ -7,8 +7,8 @@ import torch
 
 from digrad.base.errors import DigradError
 from digrad.problems import PROBLEMS, character_problem
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs import execute
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 12  # 540 characters, 28 different
 SMALL = {"length": 8, "width": 8, "heads": 2, "layers": 1, "batch": 2}

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError
+from digrad.kernels.layers import Dropout
 from digrad.problems import ModuleProblem
 from digrad.problems.flat_module import FlatModule
-from digrad.problems.layers import Dropout
 
 INPUTS = torch.randn(6, 1, 8, 8, generator=torch.manual_seed(3))
 

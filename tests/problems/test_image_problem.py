@@ -11,14 +11,14 @@ import torch
 
 from digrad.base.errors import DigradError
 from digrad.data import cifar, read_images
-from digrad.models import CNN
 from digrad.problems import PROBLEMS, image_problem, partition
+from digrad.problems.models import CNN
+from digrad.results.columns import VALUES
+from digrad.results.experiment import load_experiment
+from digrad.results.trials import Results
 from digrad.runs import execute
-from digrad.runs.columns import VALUES
-from digrad.runs.experiment import load_experiment
 from digrad.runs.planning import plan
-from digrad.runs.recursion import EAGER, Pace
-from digrad.runs.results import Results
+from digrad.runs.recursion import EAGER, StepMode
 from tiny_images import cifar_contents, images, write_mnist
 
 MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels
@@ -308,7 +308,7 @@ def test_a_plan_gives_the_whole_sweep_one_problem(tmp_path: Path) -> None:
     assert len({id(job.problem) for job in work.jobs}) == 1
     assert all(job.pace == EAGER for job in work.jobs)
     longer = plan(replace(work.experiment, steps=4000))
-    assert all(job.pace == Pace("single", "compiled") for job in longer.jobs)
+    assert all(job.pace == StepMode("single", "compiled") for job in longer.jobs)
     assert work.problem.nodes == 3
     assert PROBLEMS["images"] is image_problem
     assert len(read_images("digits").test) == 297

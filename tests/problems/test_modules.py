@@ -17,7 +17,6 @@ from digrad.algorithms import PushPull
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN, MLP, ResNet, Transformer
 from digrad.networks import exponential, weigh
 from digrad.problems import (
     Compiled,
@@ -28,7 +27,8 @@ from digrad.problems import (
     losses,
     modules,
 )
-from digrad.problems.passes import Passes
+from digrad.problems.batched_gradients import BatchedGradients
+from digrad.problems.models import CNN, MLP, ResNet, Transformer
 from digrad.runs.recursion import Recursion, Trials
 
 SIZES = (3, 7, 1, 5)  # samples of each node
@@ -241,13 +241,16 @@ def test_groups_that_fit_into_memory(p: float, monkeypatch: pytest.MonkeyPatch) 
     whole, _, _ = case(p)
     x, sample = points(whole, 2, 4), draws(whole)
     wanted = whole.gradient(x, sample, slice(0, 4))
-    each, total = whole._rows.kept(torch.zeros(4, 2, 4, 4, dtype=torch.float64)), Passes._total
+    each, total = (
+        whole._rows.kept(torch.zeros(4, 2, 4, 4, dtype=torch.float64)),
+        BatchedGradients._total,
+    )
     for most, size, calls in ((1, 1, 8), (3 * each, 3, 3), (8 * each, 8, 1), (100 * each, 100, 1)):
         monkeypatch.setattr(modules, "MOST_NUMBERS", most)
         problem, _, _ = case(p)
         rows = []
         monkeypatch.setattr(
-            Passes,
+            BatchedGradients,
             "_total",
             lambda self, r, *rest, f=total, seen=rows: (seen.append(len(r)), f(self, r, *rest))[1],
         )
@@ -289,7 +292,7 @@ def test_heavy_convolutions_go_node_by_node(p: float, monkeypatch: pytest.Monkey
     wanted = light.gradient(x, sample, slice(0, 4))
     monkeypatch.setattr(modules, "HEAVY", 1.0)
     heavy, _, _ = case(p)
-    monkeypatch.setattr(Passes, "_total", None)  # which takes nodes together
+    monkeypatch.setattr(BatchedGradients, "_total", None)  # which takes nodes together
     for gradient in (heavy.gradient, heavy.compiled_gradient):
         torch.testing.assert_close(gradient(x, sample, slice(0, 4)), wanted, **EXACT)
     without = ModuleProblem(MLP((2, 4, 4)).double(), [images(6, 0)], batch=4, dtype=torch.float64)
@@ -313,7 +316,7 @@ def test_heavy_convolutions_go_node_by_node(p: float, monkeypatch: pytest.Monkey
 def test_compiled_gradients_agree(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-5 in single precision, with dropout, convolution and pooling in it."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    monkeypatch.setattr(Passes, "traced", property(lambda self: self.compiled))
+    monkeypatch.setattr(BatchedGradients, "traced", property(lambda self: self.compiled))
     exact, _, data = case(0.5, batch=2)
     problem = ModuleProblem(network(0.5), data, batch=2)
     x, sample = points(exact, 2, 4).float(), draws(exact)

@@ -10,11 +10,12 @@ from torch.nn import functional
 from digrad.algorithms import PushPull
 from digrad.base.counters import Sampler
 from digrad.engines.simulator import Simulator
-from digrad.models import CNN, ResNet
+from digrad.kernels import layers
+from digrad.kernels.convolution import convolve
 from digrad.networks import erdos_renyi, weigh
-from digrad.problems import ModuleProblem, layers
-from digrad.problems.convolution import convolve
-from digrad.runs.recursion import Pace, Recursion, Trials
+from digrad.problems import ModuleProblem
+from digrad.problems.models import CNN, ResNet
+from digrad.runs.recursion import Recursion, StepMode, Trials
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"),
@@ -123,7 +124,7 @@ def test_compiled_eager_and_cpu_gradients_agree(model) -> None:
 def test_recorded_steps_are_repeatable_and_agree_with_single_ones(compiled) -> None:
     net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
     setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
-    work = Recursion(*setup, Pace("recorded", "compiled" if compiled else "plain"))
+    work = Recursion(*setup, StepMode("recorded", "compiled" if compiled else "plain"))
     whole = work.advance(work.start(), 60)
     first = work.advance(work.start(), 24)
     kept = first.state.x.clone()
@@ -160,7 +161,7 @@ def test_pooling_is_the_librarys() -> None:
 def test_single_steps_agree_with_recorded_ones() -> None:
     net, trials = weigh(erdos_renyi(5, 0.5)), Trials([0, 1], [0.01, 0.02])
     setup = (PushPull(), Simulator(net, device="cuda"), problem("cuda"), trials, lambda t: 1.0)
-    work = Recursion(*setup, Pace("recorded"))
+    work = Recursion(*setup, StepMode("recorded"))
     whole = work.advance(work.start(), 60)
     plain = Recursion(*setup)
     single = plain.advance(plain.start(), 60).state.x

@@ -16,10 +16,10 @@ from torch import nn
 import digrad as dg
 from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, OverlapSGP, as_algorithm
 from digrad.base.errors import DigradError
+from digrad.results.experiment import Experiment, load_experiment, parse_experiment
+from digrad.results.folder import RunFolder
+from digrad.results.trials import Results
 from digrad.runs.execute import run
-from digrad.runs.experiment import Experiment, load_experiment, parse_experiment
-from digrad.runs.folder import RunFolder
-from digrad.runs.results import Results
 from digrad.runs.timeline import timelines
 
 NET = dg.network("undirected-ring", n=5)

@@ -14,9 +14,9 @@ import tomli_w
 
 import digrad as dg
 from digrad.base.errors import ParameterError
+from digrad.results.experiment import to_table
 from digrad.runs import cluster_worker, execute
 from digrad.runs.cluster import ClusterError
-from digrad.runs.experiment import to_table
 from digrad.runs.loop import HandedOverError
 from digrad.runs.worker import At, Failed, Stored
 from runs_of_teams import LONG, OFTEN, SMALL, content, steps_of, wait_until

@@ -24,10 +24,8 @@ from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
 from digrad.networks import build
 from digrad.problems import Quadratic
-from digrad.runs import execute, planning
-from digrad.runs.columns import COLUMNS, VALUES
-from digrad.runs.execution import Local
-from digrad.runs.experiment import (
+from digrad.results.columns import COLUMNS, VALUES
+from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
     ExperimentError,
@@ -36,9 +34,11 @@ from digrad.runs.experiment import (
     load_experiment,
     to_table,
 )
-from digrad.runs.folder import RunFolder, RunFolderError
-from digrad.runs.lock import LockedError, locked
-from digrad.runs.metrics import Gauge
+from digrad.results.folder import RunFolder, RunFolderError
+from digrad.results.lock import LockedError, locked
+from digrad.runs import execute, planning
+from digrad.runs.execution import Local
+from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import StepDecay
 from digrad.theory import Setting, constants, gamma_theorem, perron
@@ -90,7 +90,7 @@ def direct(experiment: Experiment, topology: str, name: str, sizes: list[float])
     trials = Trials(list(experiment.seeds) * len(sizes), np.repeat(sizes, len(experiment.seeds)))
     algorithm, schedule = ALGORITHMS[name](), StepDecay(0.5, 7)
     recursion = Recursion(algorithm, Simulator(net, dtype=dtype), problem, trials, schedule)
-    return recursion, Gauge.make(algorithm, problem, net)
+    return recursion, Evaluator.make(algorithm, problem, net)
 
 
 def test_what_lies_in_the_folder(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ KILLER = """
 import os, signal, sys
 from pathlib import Path
 from digrad.runs import execute, planning
-from digrad.runs.experiment import load_experiment
+from digrad.results.experiment import load_experiment
 out, experiment = Path(sys.argv[1]), load_experiment(sys.argv[2])
 for line in sys.stdin:
     delay, child = float(line), os.fork()
@@ -523,7 +523,7 @@ def test_inputs_that_have_changed(tmp_path: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from digrad.runs.lock import locked
+from digrad.results.lock import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
@@ -547,7 +547,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the first step, with the number; not by the system that ends the process."""
-    given = planning.Given(problem=Quadratic.generate(5, 200_000, rotate=False))
+    given = planning.Overrides(problem=Quadratic.generate(5, 200_000, rotate=False))
     assert planning.plan(ONE, given=given).jobs
     monkeypatch.setattr("digrad.base.memory._free", lambda: iter([40e6]))
     with pytest.raises(ExperimentError, match=r"1 trial of push-pull at a time, with 5 nodes of"):

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from digrad.problems import Logistic, ModuleProblem
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.measuring import Cost, cost, interval
-from digrad.runs.planning import Given, plan
+from digrad.runs.planning import Overrides, plan
 
 # Ratios of a record to a step, in processor time of one core (``benchmarks/measuring.py``):
 # (dim, samples, batch, trials). The model must not be off by more than a factor of two.
@@ -69,7 +69,7 @@ def test_a_large_set_is_measured_less_often_and_a_key_overrules() -> None:
     small = plan(experiment())
     assert small.every == 5
     features, labels = torch.zeros(1000, 100), torch.ones(1000)
-    given = Given(problem=Logistic([features] * 20, [labels] * 20))
+    given = Overrides(problem=Logistic([features] * 20, [labels] * 20))
     dear = experiment(steps=3000, seeds=tuple(range(40)))
     every = plan(dear, given=given).every
     assert 60 < every < 300

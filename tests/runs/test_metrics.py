@@ -11,9 +11,9 @@ from digrad.base.errors import DigradError
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, Network, build, weigh
 from digrad.problems import Logistic, ModuleProblem, Quadratic
-from digrad.runs.columns import VALUES
-from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Moment, Recursion, Trials
+from digrad.results.columns import VALUES
+from digrad.runs.metrics import Evaluator
+from digrad.runs.recursion import Recursion, RunPosition, Trials
 from digrad.runs.schedules import Constant
 
 N, DIM, STEPS = 5, 3, 6
@@ -49,10 +49,12 @@ def logistic() -> tuple[Logistic, np.ndarray, np.ndarray]:
     return made, h, y
 
 
-def after(algorithm: Any, problem: Any, net: Network = NET, t: int = STEPS) -> tuple[Gauge, Moment]:
+def after(
+    algorithm: Any, problem: Any, net: Network = NET, t: int = STEPS
+) -> tuple[Evaluator, RunPosition]:
     engine = Simulator(net, dtype=problem.start().dtype)
     r = Recursion(algorithm, engine, problem, Trials((1, 2), (0.1, 0.05)), Constant())
-    return Gauge.make(algorithm, problem, net), r.advance(r.start(), t)
+    return Evaluator.make(algorithm, problem, net), r.advance(r.start(), t)
 
 
 def answer(name: str, state: Any, trial: int) -> np.ndarray:
@@ -196,7 +198,7 @@ def test_messages_and_bytes_are_exact(name: str, dtype: torch.dtype) -> None:
     messages = 7 * pull_vectors + 5 * push_vectors
     sent = (messages * DIM + 5 * scalars) * (4 if dtype == torch.float32 else 8)
     for t in (1, STEPS, 2**24 + 1, 10**9 + 7):
-        got = gauge.read(Moment(t, moment.state))
+        got = gauge.read(RunPosition(t, moment.state))
         assert got["messages"].tolist() == [t * messages] * 2
         assert got["bytes"].tolist() == [t * sent] * 2
 
@@ -213,7 +215,7 @@ def test_one_infinite_number_ends_its_trial_only(wrong: float) -> None:
     assert gauge.finite(moment).tolist() == [True, True]
     x = moment.state.x.clone()
     x[1, N - 1, DIM - 1] = wrong
-    broken = Moment(moment.t, moment.state._replace(x=x))
+    broken = RunPosition(moment.t, moment.state._replace(x=x))
     assert gauge.finite(broken).tolist() == [True, False]
     fine, bad = gauge.read(moment), gauge.read(broken)
     for metric in ("loss", "gradient_norm", "gap", "consensus", "tracking"):
@@ -277,7 +279,7 @@ ALWAYS = {"consensus", "tracking", "messages", "bytes"}  # what the state shows
 def test_only_what_is_asked_for_is_read(problem: Any, metrics: list[str], read: set[str]) -> None:
     made, algorithm = problem(), ALGORITHMS["push-pull"]()
     every, moment = after(algorithm, made)
-    got = Gauge.make(algorithm, made, NET, metrics).read(moment)
+    got = Evaluator.make(algorithm, made, NET, metrics).read(moment)
     assert {name for name in VALUES if not got[name].isnan().any()} == read | ALWAYS
     for name in (read | ALWAYS) - {"gradient_norm"}:
         assert torch.equal(got[name], every.read(moment)[name])
@@ -290,7 +292,7 @@ def test_a_metric_that_a_problem_has_not_is_refused(problem: Any, metric: str) -
     with pytest.raises(
         DigradError, match=f"the metric {metric} means nothing for .*\n  hint: it has"
     ):
-        Gauge.make(ALGORITHMS["push-pull"](), made, NET, ["loss", metric])
+        Evaluator.make(ALGORITHMS["push-pull"](), made, NET, ["loss", metric])
 
 
 def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:
@@ -309,7 +311,7 @@ def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:
 
 def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:
     with pytest.raises(DigradError, match=r"metric 'consenus'\n  hint: did you mean 'consensus'"):
-        Gauge.make(ALGORITHMS["push-pull"](), quadratic(), NET, ["loss", "consenus"])
+        Evaluator.make(ALGORITHMS["push-pull"](), quadratic(), NET, ["loss", "consenus"])
 
 
 def test_only_weighted_answers_depend_on_the_weights() -> None:
@@ -318,5 +320,7 @@ def test_only_weighted_answers_depend_on_the_weights() -> None:
     for name, same in (("sgp", True), ("push-pull", False)):
         algorithm, problem = ALGORITHMS[name](), quadratic()
         _, moment = after(algorithm, problem)
-        losses = [Gauge.make(algorithm, problem, net).read(moment)["loss"] for net in (NET, other)]
+        losses = [
+            Evaluator.make(algorithm, problem, net).read(moment)["loss"] for net in (NET, other)
+        ]
         assert torch.allclose(*losses, rtol=1e-12, atol=0) == same

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tomli_w
 
+from digrad.results.experiment import parse_experiment
 from digrad.runs.execute import run
-from digrad.runs.experiment import parse_experiment
 from digrad.runs.planning import resolved
 
 ASKED = {

@@ -20,7 +20,7 @@ from digrad.engines.simulator import Simulator
 from digrad.networks import Network, build
 from digrad.problems import Logistic, Problem, Quadratic
 from digrad.runs import recursion as run
-from digrad.runs.recursion import Moment, Pace, Recursion, Trials
+from digrad.runs.recursion import Recursion, RunPosition, StepMode, Trials
 from digrad.runs.schedules import Constant, Polynomial, StepDecay
 
 T = 23
@@ -74,22 +74,22 @@ def recursion(
     return Recursion(algorithm, engine, problem(kind, dtype), Trials(seeds, sizes), **options)
 
 
-def tensors(moment: Moment) -> dict[str, Tensor]:
+def tensors(moment: RunPosition) -> dict[str, Tensor]:
     return {k: v for k, v in moment.state._asdict().items() if v is not None}
 
 
-def same_bits(a: Moment, b: Moment) -> bool:
+def same_bits(a: RunPosition, b: RunPosition) -> bool:
     x, y = tensors(a), tensors(b)
     return a.t == b.t and x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x)
 
 
-def distance(a: Moment, b: Moment) -> float:
+def distance(a: RunPosition, b: RunPosition) -> float:
     x, y = tensors(a), tensors(b)
     assert x.keys() == y.keys()
     return max(float((x[k] - y[k]).abs().max()) for k in x)
 
 
-def stopping_at(r: Recursion, *stops: int, start: Moment | None = None) -> Moment:
+def stopping_at(r: Recursion, *stops: int, start: RunPosition | None = None) -> RunPosition:
     moment = start or r.start()
     for stop in stops:
         moment = r.advance(moment, stop)
@@ -124,7 +124,7 @@ def test_every_algorithm_by_a_plain_loop(name: str, kind: str) -> None:
         g = sum(r.problem.gradient(x, m, slice(0, 7)) for m in minibatches) / len(minibatches)
         state = r.algorithm.step(state, g, r.engine, step)
     got = r.advance(r.start(), T)
-    assert same_bits(got, Moment(T, state))
+    assert same_bits(got, RunPosition(T, state))
     assert all(v.isfinite().all() for v in tensors(got).values())
     moved = (r.algorithm.point(got.state) - r.algorithm.point(r.start().state)).abs().amax(-1)
     assert (moved > 1e-6).all()
@@ -167,7 +167,7 @@ def test_a_stack_of_trials_is_single_trials(name: str, kind: str) -> None:
         single = recursion(ALGORITHMS[name](), kind, (seed,), (size,))
         alone = single.advance(single.start(), T)
         of_the_stack = type(whole.state)(*(v if v is None else v[k : k + 1] for v in whole.state))
-        assert distance(alone, Moment(T, of_the_stack)) < 1e-12
+        assert distance(alone, RunPosition(T, of_the_stack)) < 1e-12
 
 
 @BOTH
@@ -235,7 +235,7 @@ def test_compiled_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ("quadratic", torch.float64, 1e-10),
     ):
         plain = recursion(kind=kind, dtype=dtype, schedule=Constant())
-        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), pace=Pace("fused"))
+        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), pace=StepMode("fused"))
         calls = []
         block = fused._fused
         fused.__dict__["_fused"] = lambda *given: (calls.append(1), block(*given))[1]  # noqa: B023

@@ -13,9 +13,9 @@ from digrad.base.digests import text_digest
 from digrad.base.errors import DigradError
 from digrad.networks import Timetable, build
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+from digrad.results.experiment import load_experiment, parse_experiment, to_table
+from digrad.results.folder import RunFolder, RunFolderError
 from digrad.runs import execute
-from digrad.runs.experiment import load_experiment, parse_experiment, to_table
-from digrad.runs.folder import RunFolder, RunFolderError
 
 TABLE: dict[str, Any] = {
     "networks": [

@@ -17,8 +17,8 @@ import torch
 
 import digrad as dg
 from digrad.base.errors import ParameterError
+from digrad.results.experiment import Experiment, KindSpec, to_table
 from digrad.runs import execute, local_workers, team
-from digrad.runs.experiment import Experiment, KindSpec, to_table
 from digrad.runs.team import WorkerError
 from runs_of_teams import LONG, OFTEN, SMALL, content, steps_of, wait_until
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from digrad.algorithms import ON_A_CLOCK, UNWAITING, Asynchronous, RFast
-from digrad.base.verdicts import FailedCheckError
+from digrad.base.check_results import FailedCheckError
+from digrad.runs.asynchronous_checks import check_conserved, check_purity, check_resume
 from digrad.runs.conformance import check_target
-from digrad.runs.unwaiting_checks import check_conserved, check_purity, check_resume
 
 NAMES = [name for name, make in UNWAITING.items() if issubclass(make, Asynchronous)]
 

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from digrad.base.errors import DigradError
-from digrad.runs.results import Key, Results
+from digrad.results.trials import Key, Results
 from digrad.show.figures.curves import draw_curves
 from digrad.show.figures.drawing import save_figure
 from digrad.show.figures.styles import DASHES, arrange

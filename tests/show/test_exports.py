@@ -11,9 +11,9 @@ import pytest
 
 from digrad.base.errors import ParameterError
 from digrad.cli import main
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.results.trials import Results
 from digrad.runs.execute import run
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.runs.results import Results
 from digrad.show.exports import MissingLibraryError, to_pandas, to_xarray, write_export
 
 SMALL = Experiment(

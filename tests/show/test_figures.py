@@ -235,7 +235,9 @@ def test_two_way_links_among_one_way_ones_are_two_curves():
 def test_an_arrow_goes_round_a_node_in_its_way():
     """On a path laid out as a line, the link from end to end would cross every node."""
     net = weigh(Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0)]).both_ways())
-    look = arrows.Look(np.c_[40.0 * np.arange(4), np.zeros(4)], np.full(4, 8.0), 5, True, 5, 1)
+    look = arrows.PanelScale(
+        np.c_[40.0 * np.arange(4), np.zeros(4)], np.full(4, 8.0), 5, True, 5, 1
+    )
     bends = arrows._bends(net.pull_graph, look)
     long = [{0, 3} == set(edge) for edge in net.pull_graph.edges.tolist()]
     assert (np.abs(bends[long]) > 0).all()

@@ -7,7 +7,7 @@ import pytest
 from digrad.base import atomic as writing
 from digrad.base.errors import DigradError
 from digrad.base.text import plain
-from digrad.runs.results import Results
+from digrad.results.trials import Results
 from digrad.show.tables import Spread, final_values, one_table, render, steps_to, to_csv
 
 HEADER = (

@@ -3,8 +3,9 @@
 from math import inf
 
 from answers.made import made
-from digrad.answers import Gap, judge
+
 from digrad.base.text import plain
+from digrad.results import Gap, judge
 from digrad.show.layout import Columns
 from digrad.show.tables import columns, render
 from digrad.show.verdicts import behind, closing, verdict_rows

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from digrad.base.errors import DigradError
-from digrad.cli.reproduce import Request
-from digrad.cli.studies import asynchrony
+from digrad.results.trials import Results
 from digrad.runs.execute import run
 from digrad.runs.planning import plan
-from digrad.runs.results import Results
 from digrad.show.figures import draw_curves
-from digrad.studies.asynchrony import CLOCKS, best, common_target, parts, times_to, together
+from digrad_studies.asynchrony import CLOCKS, best, common_target, parts, times_to, together
+from digrad_studies.measured import asynchrony
+from digrad_studies.reproduce import Request
 
 
 def test_every_part_can_be_run_and_no_two_share_a_folder() -> None:

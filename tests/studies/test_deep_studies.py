@@ -9,10 +9,10 @@ import torch
 
 from digrad.algorithms.needs import check
 from digrad.data import cifar
+from digrad.results.trials import Results
 from digrad.runs import local_workers
 from digrad.runs.planning import plan
-from digrad.runs.results import Results
-from digrad.studies import deep
+from digrad_studies import deep
 from tiny_images import cifar_contents
 
 Command = Callable[..., tuple[int, str, str]]

@@ -10,13 +10,13 @@ import pytest
 import tomli_w
 import torch
 
-from digrad.runs.experiment import parse_experiment, to_table
-from digrad.runs.results import Results
+from digrad.results.experiment import parse_experiment, to_table
+from digrad.results.trials import Results
 from digrad.runs.schedules import SCHEDULES
 from digrad.show.figures import save_figure
-from digrad.studies import mnist as figures
-from digrad.studies.robustness_figure import draw_robustness
-from digrad.studies.setting import networks
+from digrad_studies import mnist as figures
+from digrad_studies.robustness_figure import draw_robustness
+from digrad_studies.setting import networks
 from tiny_images import write_mnist
 
 THREE = ["S-PP", "SGP", "Push-DIGing"]

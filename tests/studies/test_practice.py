@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 from digrad.cli import app
 from digrad.networks import Network, build
 from digrad.problems import Quadratic
-from digrad.studies import practice as study
-from digrad.studies.averages import average_squares
-from digrad.studies.practice import FAMILIES, PREDICTORS, Sample, Study, last_crossing
-from digrad.studies.practice_figure import draw_practice
-from digrad.studies.speedup import star_pull
 from digrad.theory import Setting, perron
 from digrad.theory.expectation import Diagonal, expected_average, largest_stable_step
+from digrad_studies import practice as study
+from digrad_studies.averages import average_squares
+from digrad_studies.practice import FAMILIES, PREDICTORS, PracticeStudy, Sample, last_crossing
+from digrad_studies.practice_figure import draw_practice
+from digrad_studies.speedup import star_pull
 
 Floats = np.ndarray[Any, Any]
-TINY = Study(each=1, sizes=(5, 6), dim=2, doublings=8)
+TINY = PracticeStudy(each=1, sizes=(5, 6), dim=2, doublings=8)
 NETS = {
     "star pull": star_pull(5),
     "multi-sub-ring": build("multi-sub-ring", 7),
@@ -140,9 +140,9 @@ def test_last_crossing() -> None:
 
 def test_a_server_has_no_transient_and_larger_rings_have_longer_ones() -> None:
     def of(net: Network) -> float:
-        problem, setting = study._problem(Study(dim=2), net.n)
+        problem, setting = study._problem(PracticeStudy(dim=2), net.n)
         most = largest_stable_step(net, problem, 1e-4) / 2
-        return study.transient(net, problem, setting, Study(dim=2), most=most)
+        return study.transient(net, problem, setting, PracticeStudy(dim=2), most=most)
 
     assert of(Network(np.full((6, 6), 1 / 6), np.full((6, 6), 1 / 6))) == 1
     small, large = of(build("directed-ring", 4)), of(build("directed-ring", 8))
@@ -162,10 +162,10 @@ def test_predictions_against_sgd_and_against_the_own_term() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_networks_are_drawn_again_alike(family: str) -> None:
-    one, same, other = (study.draw(Study(), family, k) for k in (2, 2, 3))
+    one, same, other = (study.draw(PracticeStudy(), family, k) for k in (2, 2, 3))
     assert (one.R != same.R).nnz == (one.C != same.C).nnz == 0
     assert one.n != other.n or (one.R != other.R).nnz + (one.C != other.C).nnz > 0
-    assert one.n in Study().sizes
+    assert one.n in PracticeStudy().sizes
 
 
 def test_correlations_find_the_predictor_that_was_built_in() -> None:

@@ -21,18 +21,18 @@ from digrad.cli import app
 from digrad.engines.simulator import Simulator
 from digrad.networks import Network, build
 from digrad.problems import Quadratic
-from digrad.runs.folder import RunFolderError
-from digrad.runs.metrics import Gauge
+from digrad.results.folder import RunFolderError
+from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, Trials
-from digrad.studies import speedup as study
-from digrad.studies.averages import average_squares
-from digrad.studies.folder import StudyFolder
-from digrad.studies.speedup import CENTRALIZED, FAMILIES, MATCHED, THEOREM, Bench, Study
-from digrad.studies.speedup_figure import draw_speedup
-from digrad.studies.statistics import log_slope, mean, slope, spearman
 from digrad.theory import Setting, constants, gamma_max, gamma_theorem, perron
+from digrad_studies import speedup as study
+from digrad_studies.averages import average_squares
+from digrad_studies.folder import StudyFolder
+from digrad_studies.speedup import CENTRALIZED, FAMILIES, MATCHED, THEOREM, Bench, SpeedupStudy
+from digrad_studies.speedup_figure import draw_speedup
+from digrad_studies.statistics import log_slope, mean, slope, spearman
 
-TINY = Study(sizes=(1, 2, 8), horizons=(16, 64), seeds=3, sigma=2.0, dim=2)
+TINY = SpeedupStudy(sizes=(1, 2, 8), horizons=(16, 64), seeds=3, sigma=2.0, dim=2)
 SPEEDING = list(FAMILIES)[:3]  # the families whose indicator is 1
 VIOLATING = "star pull, exponential push"
 
@@ -159,7 +159,7 @@ def recorded(
     """The same average from the ordinary loop, read after every step."""
     trials = Trials(list(range(seeds)), [step] * seeds)
     work = Recursion(algorithm, Simulator(net), problem, trials, lambda t: 1.0)
-    gauge, moment, total = Gauge.make(algorithm, problem, net), work.start(), 0.0
+    gauge, moment, total = Evaluator.make(algorithm, problem, net), work.start(), 0.0
     for t in range(steps + 1):
         moment = work.advance(moment, t)
         total = total + gauge.read(moment)["gradient_norm"].double().square()
@@ -208,7 +208,7 @@ def test_a_shifted_mean_moves_like_sgd() -> None:
 
 @pytest.fixture(scope="module")
 def points(tmp_path_factory: pytest.TempPathFactory) -> list[study.SpeedupPoint]:
-    small = Study(sizes=(1, 4, 16), horizons=(256,), seeds=6, sigma=4.0)
+    small = SpeedupStudy(sizes=(1, 4, 16), horizons=(256,), seeds=6, sigma=4.0)
     return study.speedup(tmp_path_factory.mktemp("speedup") / "s", small)
 
 
@@ -232,7 +232,7 @@ def test_points_are_what_was_planned(points: list[study.SpeedupPoint]) -> None:
     assert np.ptp(alone, axis=0).max() < 1e-6  # one node has no network
     yardstick = next(p for p in points if (p.n, p.family) == (16, CENTRALIZED))
     assert yardstick.step == pytest.approx(
-        study.matched_step(Bench.make(Study(sigma=4.0), 16).problem.setting(256), 16, 1.0)
+        study.matched_step(Bench.make(SpeedupStudy(sigma=4.0), 16).problem.setting(256), 16, 1.0)
     )
     for p in points:
         if p.family == CENTRALIZED:  # Δf/(αT) + ασ²/(2n) times mean curvatures of about 1/2

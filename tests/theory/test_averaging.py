@@ -11,7 +11,7 @@ from digrad.theory import averaging
 from digrad.theory import network_constants as module
 from digrad.theory.averaging import Doeblin, averages, averaging_sums, doeblin
 from digrad.theory.eigenvectors import perron
-from digrad.theory.large import Mixing
+from digrad.theory.large import LargeMixing
 from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks, exact, inside, long_sums, mixing_time
 
@@ -28,7 +28,7 @@ NETWORKS = {
 
 def vector_sums(net, rtol: float = 1e-9):
     """M1..N4 alone."""
-    mixing = Mixing(net, perron(net))
+    mixing = LargeMixing(net, perron(net))
     return module._push_sums(mixing, rtol, 1.0) | module._pull_sums(mixing, rtol, 1.0)
 
 

@@ -24,7 +24,7 @@ from digrad.networks import (
 from digrad.theory import large
 from digrad.theory import network_constants as module
 from digrad.theory.eigenvectors import is_balanced, perron
-from digrad.theory.large import Mixing
+from digrad.theory.large import LargeMixing
 from digrad.theory.network_constants import constants
 from theory.brute_force import (
     ALL_NAMES,
@@ -270,7 +270,7 @@ def test_zeros_that_the_mixing_time_makes_visible_are_not_zero():
     # π_RᵀC̃ᵗ shrinks by 1 - 3d a step, from π_R - π1.
     truth = sqrt(float(np.sum((w.pi_R - w.pi) ** 2))) * float((1 - 3 * d) / (3 * d))
     assert truth == pytest.approx(0.0155, rel=1e-2)
-    N1 = module._push_sums(Mixing(w.network, perron(w.network)), 1e-9, 1.0)["N1"]
+    N1 = module._push_sums(LargeMixing(w.network, perron(w.network)), 1e-9, 1.0)["N1"]
     assert inside(N1, truth)
     assert N1.relative_width < 1e-6
 

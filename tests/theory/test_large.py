@@ -26,7 +26,7 @@ from digrad.theory.averaging import averaging_sums
 from digrad.theory.contraction import Contraction, contraction, doeblin_columns, weighted
 from digrad.theory.eigenvectors import perron
 from digrad.theory.forms import form_constants
-from digrad.theory.large import Mixing
+from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import Lifted
 from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks
@@ -105,7 +105,7 @@ def test_contractions_of_any_network_contract(net, way):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bounds_are_bounds_for_every_form(name):
     net = NETWORKS[name]
-    p, vectors, mixing = perron(net), constants(net).values, Mixing(net, perron(net))
+    p, vectors, mixing = perron(net), constants(net).values, LargeMixing(net, perron(net))
     for a, b in ((1, 1), (1, 0), (0, 1), (0, 0)):
         lifted = Lifted.of(net, p, a, b)
         truth = lifted.norms(1e-9, 1.0) | lifted.squares(1e-9)
@@ -116,7 +116,7 @@ def test_bounds_are_bounds_for_every_form(name):
 @pytest.mark.parametrize("name", ["path", "path, Metropolis", "grid", "ring, one way"])
 def test_bounds_are_close_where_weights_hardly_differ(name):
     c = constants(NETWORKS[name])
-    bounds = Mixing(NETWORKS[name], perron(NETWORKS[name])).bounds(c.values)
+    bounds = LargeMixing(NETWORKS[name], perron(NETWORKS[name])).bounds(c.values)
     for key, most in {"N5": 3, "N6": 6, "N8": 25, "N9": 25, "V": 60, "V_R": 3}.items():
         assert bounds[key] <= most * c[key].high, key
 
@@ -124,7 +124,7 @@ def test_bounds_are_close_where_weights_hardly_differ(name):
 @given(any_networks(6))
 def test_bounds_hold_for_any_network(net):
     c = constants(net)
-    mixing = Mixing(net, perron(net))
+    mixing = LargeMixing(net, perron(net))
     for way in WAYS.values():
         mixing.__dict__["pull"] = way(net.R, mixing.p.pi_R)
         mixing.__dict__["push"] = way(csr_array(net.C.T), mixing.p.pi_C)
@@ -157,7 +157,7 @@ def test_a_gap_below_rounding_is_not_proved():
 
 def test_tails_of_slow_networks_are_bounded_by_the_contraction():
     net = NETWORKS["path"]
-    p, mixing, c = perron(net), Mixing(net, perron(net)), constants(net)
+    p, mixing, c = perron(net), LargeMixing(net, perron(net)), constants(net)
     few = {"rtol": 1e-9, "most_steps": 100}
     plain = averaging_sums(net.R, p.pi_C, p.pi_R, **few)
     better = averaging_sums(net.R, p.pi_C, p.pi_R, **few, proved=lambda: mixing.pull)

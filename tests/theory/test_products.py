@@ -9,7 +9,7 @@ from digrad.networks import binary_tree, erdos_renyi, exponential, multi_sub_rin
 from digrad.theory import products
 from digrad.theory.eigenvectors import perron
 from digrad.theory.lifted import Lifted
-from digrad.theory.products import Sizes, Walk, norm_bracket, sparse_sums
+from digrad.theory.products import MatrixNorms, Walk, norm_bracket, sparse_sums
 from theory.brute_force import any_networks
 
 NETWORKS = {
@@ -76,7 +76,7 @@ def test_norms_lie_between_their_ends(seed, n, rtol):
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_sizes_of_blocks_are_sizes_of_the_whole(seed, width):
     A = np.random.default_rng(seed).normal(size=(9, 9))
-    sizes = Sizes()
+    sizes = MatrixNorms()
     for k in range(0, 9, width):
         sizes.add(A[:, k : k + width], lines=True)
     bounds = np.linalg.norm(A), np.sqrt(np.linalg.norm(A, 1) * np.linalg.norm(A, np.inf))

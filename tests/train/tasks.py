@@ -13,12 +13,12 @@ import torch
 from torch import distributed
 
 from digrad.base.errors import DigradError
+from digrad.results.experiment import parse_experiment
 from digrad.runs import record
 from digrad.runs import train as training
-from digrad.runs.experiment import parse_experiment
-from digrad.runs.metrics import Gauge
+from digrad.runs.metrics import Evaluator
 from digrad.runs.planning import Job, Plan
-from digrad.runs.recursion import Moment
+from digrad.runs.recursion import RunPosition
 
 
 def train(
@@ -94,7 +94,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
 
 def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) -> str:
     """One rank raises in the middle."""
-    plain = record.Work.ended
+    plain = record.PlacedJob.ended
     calls = 0
 
     def ended(*given: Any) -> Any:
@@ -104,11 +104,11 @@ def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) ->
             raise DigradError("the disk is full")
         return plain(*given)
 
-    record.Work.ended = ended
+    record.PlacedJob.ended = ended
     try:
         return train(rank, world, **arguments)
     finally:
-        record.Work.ended = plain
+        record.PlacedJob.ended = plain
 
 
 def command(rank: int, world: int, file: str, out: str, **options: Any) -> list[Any]:
@@ -147,12 +147,12 @@ def example(rank: int, world: int, script: str, options: list[str]) -> str:
 
 def overflowing(rank: int, world: int, culprit: int, since: int, **arguments: Any) -> str:
     """One rank alone finds numbers of trial 0 that are not finite, from some step on."""
-    plain = Gauge.finite
+    plain = Evaluator.finite
 
-    def finite(gauge: Gauge, moment: Moment) -> torch.Tensor:
+    def finite(gauge: Evaluator, moment: RunPosition) -> torch.Tensor:
         found = plain(gauge, moment)
         found[0] &= rank != culprit or moment.t < since
         return found
 
-    with patch.object(Gauge, "finite", finite):
+    with patch.object(Evaluator, "finite", finite):
         return train(rank, world, **arguments)

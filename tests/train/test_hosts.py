@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from digrad.runs.experiment import Experiment, KindSpec, to_table
+from digrad.results.experiment import Experiment, KindSpec, to_table
 from engines.ranks import SETTINGS
 from runs.test_execute import content, rows
 from train.hosts import INTERFACE, Hosts, possible

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from digrad.runs.experiment import Experiment, KindSpec, to_table
+from digrad.results.experiment import Experiment, KindSpec, to_table
 from engines.ranks import SETTINGS
 from runs.test_execute import content, rows
 from train.test_train import SMALL, ran

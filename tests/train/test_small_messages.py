@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from digrad.algorithms import Compression
+from digrad.results.experiment import AlgorithmSpec, KindSpec
 from digrad.runs import execute
-from digrad.runs.experiment import AlgorithmSpec, KindSpec
 from runs.test_execute import content, rows
 from train.test_train import RING, SMALL, interrupted, ran, same
 

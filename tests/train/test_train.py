@@ -12,13 +12,13 @@ import tomli_w
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import ParameterError
+from digrad.results.columns import COLUMNS, VALUES
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
+from digrad.results.folder import RunFolderError
+from digrad.results.launches import Launch, launcher
+from digrad.results.trials import Results
 from digrad.runs import execute
-from digrad.runs.columns import COLUMNS, VALUES
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
-from digrad.runs.folder import RunFolderError
 from digrad.runs.joining import INTERFACES, joined, stay_on_this_machine
-from digrad.runs.launches import Launch, launcher
-from digrad.runs.results import Results
 from engines.ranks import pool
 from runs.test_execute import content, rows
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Needs, Scale, at_home
-from digrad.algorithms.counting import Alone, costs, traffic
+from digrad.algorithms.counting import CountingMixer, costs, traffic
 from digrad.algorithms.trials import (
     DIM,
     STEPS,
-    Dense,
+    DenseMixer,
+    RecordingMixer,
     Rehearsal,
-    Watched,
     answer,
     apart,
     copied,
@@ -24,7 +24,7 @@ from digrad.algorithms.trials import (
     optimum,
     suitable,
 )
-from digrad.base.verdicts import Check, FailedCheckError, Verdict, verdicts
+from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
 from digrad.networks import Network
 from digrad.theory.eigenvectors import perron
 
@@ -43,7 +43,7 @@ def _trials(algorithm: Algorithm[Any]) -> list[Rehearsal]:
 def check_purity(algorithm: Algorithm[Any]) -> None:
     """Neither state nor gradients change, and the same inputs give the same bits."""
     for trial in _trials(algorithm):
-        mixer = Dense(trial.net)
+        mixer = DenseMixer(trial.net)
         for t, (s, g) in enumerate(trial.states()):
             given, g_given = copied(s), g.clone()
             once = algorithm.step(s, g, mixer, trial.lr)
@@ -65,10 +65,12 @@ def check_overwrites(algorithm: Algorithm[Any]) -> None:
     """What is declared as given up is not read after its call, whatever has been put there."""
     for trial in _trials(algorithm):
         for t, (s, g) in enumerate(trial.states()):
-            wanted = algorithm.step(copied(s), g, Dense(trial.net), trial.lr)
+            wanted = algorithm.step(copied(s), g, DenseMixer(trial.net), trial.lr)
             for kind, value in _SPOILS.items():
                 own = copied(s)
-                mixer = Watched(Dense(trial.net), _Spoiler(algorithm, own, value))
+                mixer = RecordingMixer(
+                    DenseMixer(trial.net), _OverwritingMixer(algorithm, own, value)
+                )
                 name = different(algorithm.step(own, g, mixer, trial.lr), wanted)
                 if name:
                     raise FailedCheckError(
@@ -86,7 +88,7 @@ _SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class _Spoiler:
+class _OverwritingMixer:
     """Overwrites variables that are given up, each at the first call of its name."""
 
     def __init__(
@@ -113,7 +115,9 @@ def check_rows(algorithm: Algorithm[Any]) -> None:
     for t, (s, g) in enumerate(trial.states(12)):
         moved = g.clone()
         moved[0] += 1
-        plain, other = (algorithm.step(copied(s), each, Alone(), trial.lr) for each in (g, moved))
+        plain, other = (
+            algorithm.step(copied(s), each, CountingMixer(), trial.lr) for each in (g, moved)
+        )
         for name, a, b in zip(plain._fields, plain, other, strict=True):
             if a is not None and not torch.equal(a[1:], b[1:]):
                 raise FailedCheckError(
@@ -128,7 +132,7 @@ def check_names(algorithm: Algorithm[Any]) -> None:
     trial = _trials(algorithm)[1]
     n = trial.net.n
     order = torch.randperm(n, generator=torch.Generator().manual_seed(3))
-    mixer, other = Dense(trial.net), Dense(trial.net.relabel(order.numpy()), order)
+    mixer, other = DenseMixer(trial.net), DenseMixer(trial.net.relabel(order.numpy()), order)
     s = r = algorithm.init(trial.start())
     for t in range(STEPS):
         same = trial.gradient(t, trial.start())
@@ -149,7 +153,7 @@ def check_columns(algorithm: Algorithm[Any]) -> None:
     if not algorithm.columnwise:
         return
     trial = _trials(algorithm)[1]
-    mixer = Dense(trial.net)
+    mixer = DenseMixer(trial.net)
     for size in MAGNITUDES:
         s, r = algorithm.init(trial.start()), algorithm.init(trial.start()[:, :2])
         for t in range(STEPS):
@@ -170,7 +174,7 @@ def check_columns(algorithm: Algorithm[Any]) -> None:
 def check_trials(algorithm: Algorithm[Any]) -> None:
     """Trials stacked on a leading axis, each with a step size of its own, are single ones."""
     trial = _trials(algorithm)[1]
-    mixer, factors = Dense(trial.net), (1.0, 0.5, 0.0)
+    mixer, factors = DenseMixer(trial.net), (1.0, 0.5, 0.0)
     lrs = trial.lr * torch.tensor(factors, dtype=torch.float64)[:, None, None]
     starts = [trial.start() + k for k in range(len(factors))]
 
@@ -194,7 +198,7 @@ def check_trials(algorithm: Algorithm[Any]) -> None:
 def check_fixed_point(algorithm: Algorithm[Any]) -> None:
     """From a common start, with gradients that are all zero, nothing moves."""
     net = suitable(algorithm)
-    trial, mixer = Rehearsal(algorithm, net), Dense(net)
+    trial, mixer = Rehearsal(algorithm, net), DenseMixer(net)
     x = trial.start()
     s = algorithm.init(x)
     for t in range(STEPS):
@@ -226,7 +230,7 @@ def check_exactness(algorithm: Algorithm[Any]) -> None:
 
 
 def _distance(algorithm: Algorithm[Any], net: Network, step: float) -> float:
-    trial, mixer = Rehearsal(algorithm, net, noise=0.0), Dense(net)
+    trial, mixer = Rehearsal(algorithm, net, noise=0.0), DenseMixer(net)
     lr = step / algorithm.moves_by(perron(net).n_pi)
     s, gap = algorithm.init(trial.start()), float("inf")
     for t in range(MOST_STEPS):
@@ -246,7 +250,7 @@ def check_costs(algorithm: Algorithm[Any]) -> None:
     trial = _trials(algorithm)[1]
     allowed = {need.name.lower() for need in _VERBS if need in algorithm.needs if need.name}
     for t, (s, g) in enumerate(trial.states()):
-        mixer = Watched(Dense(trial.net))
+        mixer = RecordingMixer(DenseMixer(trial.net))
         after = algorithm.step(copied(s), g, mixer, trial.lr)
         wrong = {call.verb for call in mixer.calls} - allowed
         if wrong:
@@ -282,7 +286,7 @@ CHECKS: dict[str, Check] = {
 
 
 @torch.no_grad()
-def check_algorithm(algorithm: Algorithm[Any], checks: Sequence[str] = ()) -> list[Verdict]:
+def check_algorithm(algorithm: Algorithm[Any], checks: Sequence[str] = ()) -> list[CheckResult]:
     """Hold an algorithm to the contract; all checks, or those named.
 
     >>> from digrad.algorithms import DSGD

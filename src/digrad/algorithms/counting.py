@@ -22,7 +22,7 @@ class Call(NamedTuple):
     of: str
 
 
-class Alone:
+class CountingMixer:
     """A mixer of one node, which hears only itself, and writes down what is asked of it."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def costs(algorithm: Algorithm[Any]) -> Costs:
 def _counted(algorithm: Algorithm[Any]) -> Costs:
     x = torch.zeros(1, DIM)
     state = checked_state(algorithm, algorithm.init(x))
-    mixer = Alone()
+    mixer = CountingMixer()
     for _ in range(STEPS):
         mixer.calls.clear()
         state = checked_state(algorithm, at_home(algorithm, state, lambda k, _: x, 0.0))

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.around import Around
 from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.algorithms.states import joined
+from digrad.algorithms.wrapper import Wrapper
 from digrad.base.errors import ParameterError, message
 
 # By name in ``Estimator.names``; none before the first step.
@@ -165,7 +165,7 @@ ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
 SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
 
 
-class Estimated(Around):
+class Estimated(Wrapper):
     """A method whose gradients an estimator makes; its state is the method's, then the memory."""
 
     @property
@@ -201,7 +201,7 @@ class Estimated(Around):
 
 
 @dataclass(frozen=True)
-class With(Estimated):
+class WithEstimator(Estimated):
     """Any method that takes one gradient a step, with any estimator."""
 
     method: Algorithm[Any]
@@ -219,7 +219,7 @@ class With(Estimated):
         return self.with_estimator
 
 
-class _Named(Estimated):
+class _NamedEstimator(Estimated):
     """A method and an estimator under a name of their own."""
 
     def __init_subclass__(cls) -> None:
@@ -228,7 +228,7 @@ class _Named(Estimated):
 
 
 @dataclass(frozen=True)
-class PushSaga(_Named):
+class PushSaga(_NamedEstimator):
     """Push-SAGA: Push-DIGing, adapted twice, with SAGA: exact with the noise of sampling.
 
     Qureshi, Xin, Kar, Khan, IEEE Control Systems Letters 2022.
@@ -239,7 +239,7 @@ class PushSaga(_Named):
 
 
 @dataclass(frozen=True)
-class ABSaga(_Named):
+class ABSaga(_NamedEstimator):
     """AB-SAGA: Push-Pull, X⁺ = R(X - γY), Y⁺ = C(Y + G⁺ - G), with SAGA.
 
     Qureshi, Xin, Kar, Khan; as in their group's code, adapted twice.
@@ -250,7 +250,7 @@ class ABSaga(_Named):
 
 
 @dataclass(frozen=True)
-class ABSvrg(_Named):
+class ABSvrg(_NamedEstimator):
     """AB-SVRG: X⁺ = RX - γY, Y⁺ = CY + G⁺ - G, with SVRG.
 
     Qureshi, Xin, Kar, Khan. ``period``: see ``Svrg``.
@@ -265,7 +265,7 @@ class ABSvrg(_Named):
 
 
 @dataclass(frozen=True)
-class PushSvrg(_Named):
+class PushSvrg(_NamedEstimator):
     """Push-SVRG: ADD-OPT with SVRG.
 
     Qureshi, Xin, Kar, Khan. ``period``: see ``Svrg``.

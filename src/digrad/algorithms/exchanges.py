@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Change, at_home, changed
-from digrad.algorithms.counting import DIM, STEPS, Alone
+from digrad.algorithms.counting import DIM, STEPS, CountingMixer
 
 
-class Exchange(NamedTuple):
+class MixingCall(NamedTuple):
     """One use of a verb in a step."""
 
     verb: str  # pull, push or mean
@@ -24,7 +24,7 @@ class Exchange(NamedTuple):
     after: tuple[int, ...]  # earlier ones of the same step that it waits for
 
 
-def exchanges(algorithm: Algorithm[Any]) -> tuple[Exchange, ...]:
+def exchanges(algorithm: Algorithm[Any]) -> tuple[MixingCall, ...]:
     """Return what one step sends, in the order in which the verbs are called.
 
     >>> from digrad.algorithms import SGP, PushPull
@@ -36,10 +36,10 @@ def exchanges(algorithm: Algorithm[Any]) -> tuple[Exchange, ...]:
     return _remembered(algorithm) if isinstance(algorithm, Hashable) else _traced(algorithm)
 
 
-def _traced(algorithm: Algorithm[Any]) -> tuple[Exchange, ...]:
+def _traced(algorithm: Algorithm[Any]) -> tuple[MixingCall, ...]:
     x = torch.zeros(1, DIM)
     with torch.no_grad():
-        state, mixer = algorithm.init(x), Alone()
+        state, mixer = algorithm.init(x), CountingMixer()
         for _ in range(STEPS):
             state = at_home(algorithm, state, lambda k, _: x, 0.0)
             state = algorithm.step(state, x, mixer, 0.0)
@@ -58,7 +58,7 @@ class _Tagged:
 
     def __init__(self) -> None:
         self.gradient = torch.zeros(1, requires_grad=True)
-        self.found: list[Exchange] = []
+        self.found: list[MixingCall] = []
         self._tags: list[Tensor] = []
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -74,7 +74,7 @@ class _Tagged:
         sent = changed(rows, changes)
         waits = self._waits_for(sent)
         after = tuple(k for k, tag in enumerate(waits[1:]) if tag)
-        self.found.append(Exchange(verb, sent.shape[-1] > 1, waits[0], after))
+        self.found.append(MixingCall(verb, sent.shape[-1] > 1, waits[0], after))
         self._tags.append(torch.zeros(1, requires_grad=True))
         return sent + self._tags[-1]
 

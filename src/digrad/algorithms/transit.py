@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from digrad.algorithms.around import Around
 from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home, called
-from digrad.algorithms.counting import DIM, STEPS, Alone, Call
-from digrad.algorithms.estimators import SAID, Estimated, With
+from digrad.algorithms.counting import DIM, STEPS, Call, CountingMixer
+from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
 from digrad.algorithms.states import joined
+from digrad.algorithms.wrapper import Wrapper
 from digrad.base.errors import ParameterError, message
 
 
@@ -33,12 +33,12 @@ def in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
     if not links:
         return algorithm
     if isinstance(algorithm, Estimated):
-        return With(in_transit(algorithm.method, links), algorithm.estimator)
-    return InTransit(algorithm, links) if pushes(algorithm) else algorithm
+        return WithEstimator(in_transit(algorithm.method, links), algorithm.estimator)
+    return DelayedMessages(algorithm, links) if pushes(algorithm) else algorithm
 
 
 @dataclass(frozen=True)
-class InTransit(Around):
+class DelayedMessages(Wrapper):
     """Any method, with what is in transit on the links into each node.
 
     Args:
@@ -133,7 +133,7 @@ class _Waiting:
 def pushes(algorithm: Algorithm[Any]) -> list[Call]:
     """Return the pushes of one step, once an algorithm has its stride."""
     x = torch.zeros(1, DIM)
-    state, mixer = algorithm.init(x), Alone()
+    state, mixer = algorithm.init(x), CountingMixer()
     for _ in range(STEPS):
         mixer.calls.clear()
         state = algorithm.step(at_home(algorithm, state, lambda k, _: x, 0.0), x, mixer, 0.0)

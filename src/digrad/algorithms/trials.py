@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Change, Drawing, Mixer, Scale, at_home, changed
-from digrad.algorithms.counting import Alone, Call, checked_state
+from digrad.algorithms.counting import Call, CountingMixer, checked_state
 from digrad.algorithms.needs import check
 from digrad.base.counters import Sampler
 from digrad.base.errors import NetworkError, ParameterError
@@ -24,7 +24,7 @@ STEPS = 40  # so many that a reader of old variables at every tenth is met
 DIM = 4
 
 
-class Dense:
+class DenseMixer:
     """All nodes of a network here, as dense matrices; for step ``t``, if anything is drawn.
 
     ``nodes`` are the numbers by which they draw, if they are not those of their rows.
@@ -53,7 +53,7 @@ class Dense:
         return drawn.columns(self.t, 0, like.shape[-1], purpose).to(like).expand_as(like)
 
 
-class Watched(Alone):
+class RecordingMixer(CountingMixer):
     """Passes everything on to a mixer, writes it down, and may spoil what is given up."""
 
     def __init__(self, inner: Mixer, spoil: "Callable[[str, Tensor], None] | None" = None) -> None:
@@ -109,7 +109,10 @@ class Rehearsal:
 
     def states(self, steps: int = STEPS) -> Iterator[tuple[Any, Tensor]]:
         """Yield the state before each step, and the gradients of that step."""
-        mixer, s = Dense(self.net), checked_state(self.algorithm, self.algorithm.init(self.start()))
+        mixer, s = (
+            DenseMixer(self.net),
+            checked_state(self.algorithm, self.algorithm.init(self.start())),
+        )
         for t in range(steps):
             mixer.t = t
             s = self.at_home(t, s, self.lr)

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from digrad.analysis.designs import design
 from digrad.analysis.network_analysis import Analysis, analyze
 from digrad.analysis.timetable_analysis import TimetableAnalysis
 from digrad.base.errors import (
@@ -20,7 +21,6 @@ from digrad.base.errors import (
     message,
 )
 from digrad.base.text import number
-from digrad.designs import design
 from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, build_any
 from digrad.networks.registry import as_network, is_file, takes_seed
 from digrad.networks.traffic import Load, traffic

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from digrad.base.text import plain
 from digrad.networks.timetable import Timetable, products
 from digrad.theory import DecayCertificate, Setting, decay_certificate
-from digrad.theory.cycles import Turning, root_vectors
+from digrad.theory.cycles import CyclicPerron, root_vectors
 
 AGREED = 1e-12  # how far nodes may be apart to agree, of numbers of size 1
 MOST_N = 2000  # nodes up to which products of a period are looked at
@@ -29,7 +29,7 @@ class TimetableAnalysis:
     """
 
     network: Timetable
-    vectors: Turning
+    vectors: CyclicPerron
     setting: Setting
     pull_decay: DecayCertificate | None  # of R over a period; none at random or above 2000 nodes
     push_decay: DecayCertificate | None  # of Cᵀ over a period
@@ -121,7 +121,7 @@ class TimetableAnalysis:
 def analyze_timetable(net: Timetable, setting: Setting) -> TimetableAnalysis:
     """Compute what is known of a network that changes."""
     vectors = root_vectors(net)
-    assert isinstance(vectors, Turning)
+    assert isinstance(vectors, CyclicPerron)
     pull = push = None
     if not net.is_random and net.n <= MOST_N:
         R, C = products(net.slots)

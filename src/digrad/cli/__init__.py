@@ -19,13 +19,14 @@ from digrad.cli.export import export
 from digrad.cli.output import bare_flags, warn
 from digrad.cli.overview import greet
 from digrad.cli.peers import hub, keys, peers
+from digrad.cli.plugins import CommandGroup
 from digrad.cli.report import report
-from digrad.cli.reproduce import reproduce
 from digrad.cli.train import train
 from digrad.cli.tune import tune
 from digrad.cli.watch import list_runs, watch
 
 app = typer.Typer(
+    cls=CommandGroup,
     add_completion=True,
     rich_markup_mode="markdown",  # "rich" would swallow [default: 16] in a help text
     pretty_exceptions_enable=False,
@@ -43,7 +44,6 @@ app.command()(report)
 app.command()(export)
 app.command()(watch)
 app.command("runs")(list_runs)
-app.command()(reproduce)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(keys, name="keys")

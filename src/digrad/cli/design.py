@@ -87,7 +87,7 @@ def design(
 
     Example: digrad design multi-sub-ring -n 22 --out designed.npz
     """
-    from digrad.designs import design as run
+    from digrad.analysis.designs import design as run
     from digrad.networks import TOPOLOGIES, build, save, star
     from digrad.networks.files import check_network_suffix
     from digrad.networks.registry import is_file, takes_seed
@@ -134,7 +134,7 @@ def _show(made: Any, what: str, *, json: bool, figure: Path | None, html: Path |
     from rich.text import Text
 
     from digrad.analysis import analyze
-    from digrad.designs.text import report
+    from digrad.analysis.designs.text import report
 
     small = made.network.n <= CERTIFIED
     both = [analyze(m.network, rtol=1e-4) for m in (made.before, made.after)] if small else []

@@ -299,14 +299,14 @@ def _race(
     from digrad.analysis.comparison import each_network
     from digrad.base.checks import real
     from digrad.base.text import number
-    from digrad.runs.race import METHODS, Course, race, read_clock
-    from digrad.runs.timing import Sizes
+    from digrad.runs.race import METHODS, RaceSettings, race, read_clock
+    from digrad.runs.timing import MessageSizes
 
-    course = Course(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
+    course = RaceSettings(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
     times = read_clock(said)
     nets, missing = each_network(names, **make)
     chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
-    sizes = Sizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
+    sizes = MessageSizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
     with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
         found, refused = race(nets, chosen, times, sizes, course)
     refused = missing | refused

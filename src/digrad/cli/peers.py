@@ -136,7 +136,7 @@ def _train(
     from digrad.peers.hub import Hub
     from digrad.peers.local import key_file
     from digrad.peers.membership import load_membership
-    from digrad.runs.peer import run_peer
+    from digrad.peers.training import run_peer
 
     membership = load_membership(file)
     check_node(membership.nodes, node)

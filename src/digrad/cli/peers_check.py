@@ -13,7 +13,7 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.cli.output import show
 
 if TYPE_CHECKING:
-    from digrad.peers.checking import Checked
+    from digrad.peers.checking import LinkCheck
     from digrad.peers.membership import Membership
 
 HEADER = "sender,receiver,latency,bandwidth"
@@ -22,9 +22,9 @@ HEADER = "sender,receiver,latency,bandwidth"
 def check_one(file: Path, node: str, key: Path | None, out: Path | None, seconds: float) -> None:
     """Try out the links of one node; all others have to do so at the same time."""
     from digrad.peers.checking import check_links
+    from digrad.peers.credentials import Credentials
     from digrad.peers.local import key_file
     from digrad.peers.membership import load_membership
-    from digrad.peers.secure import Credentials
 
     membership = load_membership(file)
     check_node(membership.nodes, node)
@@ -37,13 +37,13 @@ def check_all(file: Path, count: int, out: Path | None, seconds: float) -> None:
     """Try out all links of nodes on this machine."""
     from digrad.cli.peers_here import local_membership
     from digrad.peers.checking import check_links
+    from digrad.peers.credentials import Credentials
     from digrad.peers.local import key_file
-    from digrad.peers.secure import Credentials
 
     with TemporaryDirectory(prefix="digrad-peers-") as here:
         _, membership = local_membership(file, count, Path(here), needed=("network",))
 
-        def check(name: str) -> "list[Checked]":
+        def check(name: str) -> "list[LinkCheck]":
             return check_links(Credentials(membership, name, key_file(Path(here), name)), seconds)
 
         with ThreadPoolExecutor(count) as pool:
@@ -51,12 +51,12 @@ def check_all(file: Path, count: int, out: Path | None, seconds: float) -> None:
     _end(membership, found, out)
 
 
-def _end(membership: "Membership", found: "dict[str, list[Checked]]", out: Path | None) -> None:
+def _end(membership: "Membership", found: "dict[str, list[LinkCheck]]", out: Path | None) -> None:
     """Print a table of all links, each once, and write down what was measured."""
     from rich.table import Table
 
     table = Table("link", "dialled by", "opens", "latency", "bandwidth", box=None)
-    by_link: dict[tuple[str, str], Checked] = {}
+    by_link: dict[tuple[str, str], LinkCheck] = {}
     for one in (one for links in found.values() for one in links):
         if one.link not in by_link or one.latency is not None or one.problem:
             by_link[one.link] = one
@@ -73,7 +73,7 @@ def _end(membership: "Membership", found: "dict[str, list[Checked]]", out: Path 
         raise typer.Exit(1)
 
 
-def _line(one: "Checked") -> str:
+def _line(one: "LinkCheck") -> str:
     return f"{one.link[0]},{one.link[1]},{one.latency:.4g},{one.bandwidth:.4g}"
 
 

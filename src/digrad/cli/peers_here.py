@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def start_all(file: Path, count: int, out: Path | None, *, resume: bool, trust: bool) -> None:
     """Start so many nodes here, over the network and the experiment that a file names."""
+    from digrad.peers.folders import folder_of
     from digrad.peers.hub import Hub
     from digrad.peers.local import key_file
-    from digrad.runs.experiment import load_experiment
-    from digrad.runs.lock import locked
-    from digrad.runs.peer_folder import folder_of
+    from digrad.results.experiment import load_experiment
+    from digrad.results.lock import locked
 
     with TemporaryDirectory(prefix="digrad-peers-") as folder:
         path, membership = local_membership(file, count, Path(folder), ("network", "experiment"))

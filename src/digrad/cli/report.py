@@ -35,7 +35,7 @@ def report(
     check_page(target)
     trace = read(folders, where, only, label)
     if best:
-        from digrad.answers import judge
+        from digrad.results import judge
 
         judge(trace, best)  # what cannot be compared is said here; on a page it would be too late
     write_run_page(folders, target, title=title, by=best, trace=trace)

@@ -46,7 +46,7 @@ def init(
     Example: digrad init mine.toml
     """
     from digrad.base.atomic import write_whole
-    from digrad.runs.example import EXAMPLE
+    from digrad.results.example import EXAMPLE
 
     if file.exists():
         raise ParameterError(message(f"{file} exists", hint="name another file"))
@@ -87,7 +87,7 @@ def run(
     Example: digrad run experiment.toml --out runs/first --set steps=100
     """
     import_sparse()
-    from digrad.runs.experiment import load_experiment
+    from digrad.results.experiment import load_experiment
 
     _check_one_of(resume=resume, force=force, extend=bool(more))
     experiment = load_experiment(file, edits or ())
@@ -118,7 +118,7 @@ def _check_one_of(**options: bool) -> None:
 
 
 def _put_aside(folder: Path) -> None:
-    from digrad.runs.folder import RunFolder
+    from digrad.results.folder import RunFolder
 
     store = RunFolder(folder)
     if store.holds_run:
@@ -170,7 +170,7 @@ def plot(
     if timeline:
         _plot_timeline(folders, out, title)
         return
-    from digrad.answers.best import only_best
+    from digrad.results.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
     from digrad.show.figures.widths import points
@@ -248,7 +248,7 @@ def summary(
     csv: Path | None = None,
 ) -> None:
     """Print tables of what runs reached, and who won."""
-    from digrad.answers import judge
+    from digrad.results import judge
     from digrad.show.tables import final_values, steps_to, to_csv
     from digrad.show.verdicts import closing
 
@@ -268,7 +268,7 @@ def summary(
 
 def summary_of_best(results: Any, by: str, form: str, csv: Path | None) -> None:
     """Print each method at its own best step, and who won."""
-    from digrad.answers import judge
+    from digrad.results import judge
     from digrad.show.tables import to_csv
     from digrad.show.verdicts import closing, verdict_rows
 
@@ -302,7 +302,7 @@ def _say_samples(folders: list[Path], results: Any) -> None:
 
 def _experiment(folder: Path) -> Any:
     """Return the experiment of a folder; none of a folder of plain metrics, which promises none."""
-    from digrad.runs.experiment import load_experiment
+    from digrad.results.experiment import load_experiment
 
     try:
         return load_experiment(folder / "experiment.toml")
@@ -312,7 +312,7 @@ def _experiment(folder: Path) -> Any:
 
 def _warn_unfinished(folders: list[Path]) -> None:
     """Say on stderr which runs have not come to their end."""
-    from digrad.runs.results import Results
+    from digrad.results.trials import Results
 
     for folder in folders:
         experiment = _experiment(folder)

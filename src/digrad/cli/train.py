@@ -90,7 +90,7 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
 
 def _read(file: Path) -> Any:
     """Read the experiment; where that fails, the ranks are to hear of it together, later."""
-    from digrad.runs.experiment import load_experiment
+    from digrad.results.experiment import load_experiment
 
     try:
         return load_experiment(file)

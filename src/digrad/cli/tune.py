@@ -47,10 +47,10 @@ def tune(
 
     Example: digrad tune experiment.toml --grid 0.001:1:16
     """
-    from digrad.answers.tuning import Folders, Grid
-    from digrad.answers.tuning import tune as go
-    from digrad.runs.experiment import load_experiment
-    from digrad.runs.folder import RunFolder
+    from digrad.results.experiment import load_experiment
+    from digrad.results.folder import RunFolder
+    from digrad.runs.tuning import Grid, TuningFolders
+    from digrad.runs.tuning import tune as go
     from digrad.show.progress import progress_bar
 
     sizes = Grid.parse(grid)
@@ -62,7 +62,7 @@ def tune(
     options = {"device": device, "workers": workers, "checkpoint_seconds": checkpoint}
     again = f"digrad tune {file} --out {folder} --grid {grid} --resume"
     with interruptible(again):
-        place = Folders(folder, resume, options, progress_bar)
+        place = TuningFolders(folder, resume, options, progress_bar)
         tuning = go(experiment, place, metric=metric, grid=sizes, device=device)
     show(str(tuning))
     for advice in tuning.advice:

@@ -23,7 +23,7 @@ def list_runs(
 
     Example: digrad runs
     """
-    from digrad.runs.states import states
+    from digrad.results.run_state import states
     from digrad.show.listing import list_states
 
     found = states(folder)
@@ -52,11 +52,11 @@ def watch(
 
     Example: digrad watch runs/first --page
     """
-    from digrad.show.watching import Sight
+    from digrad.show.watching import RunView
 
     if port and not page:
         raise ParameterError(message(f"--port {port} is of a page", hint="add --page"))
-    sight = Sight.of(folder)
+    sight = RunView.of(folder)
     if metric and sight.results is not None:
         sight.results.curves(metric)  # which says what there is
     try:
@@ -102,11 +102,11 @@ def _until_the_end(first: Any, metric: str, also: Any = lambda sight: None) -> N
 
 def _looks(sight: Any, also: Any) -> Any:
     """Look again and again, until the run has ended."""
-    from digrad.show.watching import Sight
+    from digrad.show.watching import RunView
 
     while sight.under_way:
         yield sight
         sleep(SECONDS)
-        sight = Sight.of(sight.run.path)
+        sight = RunView.of(sight.run.path)
         also(sight)
     yield sight

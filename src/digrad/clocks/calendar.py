@@ -13,12 +13,12 @@ import numpy as np
 from digrad.base.digests import arrays_digest
 from digrad.clocks.clock import Clock
 from digrad.clocks.draws import Floats, Integers
-from digrad.clocks.links import Links
+from digrad.clocks.links import LinkDelays
 
 SPARE = 8  # wakes of each node that are drawn beyond the number expected
 
 
-class Wakes(NamedTuple):
+class Activations(NamedTuple):
     """Some wakes in the order in which they happen: by time, then by node."""
 
     node: Integers
@@ -39,10 +39,10 @@ class Calendar:
     """The wakes of all nodes, made in stretches; the same however they are cut."""
 
     clock: Clock
-    links: Links
+    links: LinkDelays
     _known: dict[int, Position] = field(default_factory=dict, repr=False)  # by rounds
 
-    def rounds(self, start: int, stop: int) -> Wakes:
+    def rounds(self, start: int, stop: int) -> Activations:
         """Return the wakes of rounds start .. stop - 1."""
         n = self.links.n
         count, time = self._position(start)
@@ -60,7 +60,7 @@ class Calendar:
         done = np.bincount(node, minlength=n)
         last = np.where(done > 0, times[np.arange(n), np.maximum(done - 1, 0)], time)
         self._known[stop] = Position(count + done, last)
-        return Wakes(node, count[node] + step, found, reads)
+        return Activations(node, count[node] + step, found, reads)
 
     def time(self, rounds: int) -> float:
         """Return when so many rounds are done: 0 before the first wake."""

@@ -12,7 +12,7 @@ NEVER = -np.inf  # the delay of what is not sent: nobody waits for it
 
 
 @dataclass(frozen=True, eq=False)
-class ChangingLinks:
+class ChangingLinkDelays:
     """All links of a timetable that a method ever uses; ``over`` has the delays of each step.
 
     A message that the timetable loses is waited for as long as it would have taken: who waits
@@ -27,7 +27,7 @@ class ChangingLinks:
     @classmethod
     def of(
         cls, net: Timetable, clock: Clock, pull_bytes: float, push_bytes: float
-    ) -> "ChangingLinks":
+    ) -> "ChangingLinkDelays":
         """Take the links of all slots; arguments as in ``Links.of``."""
         clock.check(net.n)
         receivers, senders = net.links // net.n, net.links % net.n

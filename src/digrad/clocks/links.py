@@ -12,7 +12,7 @@ from digrad.networks.network import Network
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class LinkDelays:
     """All links of a network that a method uses, with the steady part of their delays."""
 
     n: int
@@ -22,7 +22,7 @@ class Links:
     @classmethod
     def of(
         cls, net: Network, clock: Clock, pull_bytes: float, push_bytes: float, scalars: float = 0.0
-    ) -> "Links":
+    ) -> "LinkDelays":
         """Take the links of R and of C, each if something travels over it; one message for both.
 
         Args:

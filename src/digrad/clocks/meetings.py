@@ -11,10 +11,10 @@ import numpy as np
 from digrad.clocks.calendar import Calendar
 from digrad.clocks.clock import Clock
 from digrad.clocks.draws import PARTNER, Floats, Integers, uniform
-from digrad.clocks.links import Links
+from digrad.clocks.links import LinkDelays
 
 
-class Acts(NamedTuple):
+class MeetingEvents(NamedTuple):
     """Gradients in the order in which they end, and whom each node then meets; -1: nobody."""
 
     node: Integers
@@ -26,16 +26,16 @@ class Acts(NamedTuple):
 class Meetings:
     """Nodes that meet a neighbour at random after each gradient and wait for nobody."""
 
-    def __init__(self, clock: Clock, links: Links) -> None:
+    def __init__(self, clock: Clock, links: LinkDelays) -> None:
         self.clock, self.links = clock, links
         self._others = [links.edges[list(out), 1] for out in links.outward]
-        apart = Links(links.n, np.zeros((0, 2), np.int64), np.zeros(0))
+        apart = LinkDelays(links.n, np.zeros((0, 2), np.int64), np.zeros(0))
         self._calendar = Calendar(clock, apart)
 
-    def rounds(self, start: int, stop: int) -> Acts:
+    def rounds(self, start: int, stop: int) -> MeetingEvents:
         """Return the gradients of rounds start .. stop - 1."""
         node, number, time, _ = self._calendar.rounds(start, stop)
-        return Acts(node, number, time, self.partners(node, number))
+        return MeetingEvents(node, number, time, self.partners(node, number))
 
     def partners(self, node: Integers, number: Integers) -> Integers:
         """Return a neighbour at random, as a function of node and number."""
@@ -58,7 +58,7 @@ class Meetings:
 
 
 @dataclass
-class _Now:
+class _MeetingState:
     """Where nodes are that wait for each other."""
 
     queue: list[tuple[float, int]]  # when a gradient ends, and whose
@@ -76,9 +76,9 @@ class WaitingMeetings:
     """Nodes that wait for a neighbour after ``every`` gradients."""
 
     clock: Clock
-    links: Links
+    links: LinkDelays
     every: int
-    _known: dict[int, _Now] = field(default_factory=dict, repr=False)
+    _known: dict[int, _MeetingState] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Find everybody's neighbours."""
@@ -86,7 +86,7 @@ class WaitingMeetings:
         pairs = map(tuple, self.links.edges.tolist())
         self._delay = dict(zip(pairs, self.links.delays.tolist(), strict=True))
 
-    def rounds(self, start: int, stop: int) -> Acts:
+    def rounds(self, start: int, stop: int) -> MeetingEvents:
         """Return the gradients of rounds start .. stop - 1."""
         now = deepcopy(self._position(start))
         acts = [act for _ in range((stop - start) * self.links.n) for act in self._next(now)]
@@ -94,7 +94,7 @@ class WaitingMeetings:
         node, number, time, partner = zip(*acts, strict=True)
         whole = (np.array(part, np.int64) for part in (node, number, partner))
         n, k, p = whole
-        return Acts(n, k, np.array(time), p)
+        return MeetingEvents(n, k, np.array(time), p)
 
     def time(self, rounds: int) -> float:
         """Return when so many rounds are done."""
@@ -104,22 +104,24 @@ class WaitingMeetings:
         """Return how many meetings there have been by then."""
         return self._position(rounds).meetings
 
-    def _position(self, rounds: int) -> _Now:
+    def _position(self, rounds: int) -> _MeetingState:
         self._known.setdefault(0, self._begin())
         if rounds not in self._known:
             self.rounds(max(r for r in self._known if r <= rounds), rounds)
         return self._known[rounds]
 
-    def _begin(self) -> _Now:
+    def _begin(self) -> _MeetingState:
         n = self.links.n
         queue = [(self._computing(i, 0), i) for i in range(n)]
         heapq.heapify(queue)
-        return _Now(queue, [0] * n, [0] * n, [self.every] * n, [[] for _ in range(n)], [-1] * n)
+        return _MeetingState(
+            queue, [0] * n, [0] * n, [self.every] * n, [[] for _ in range(n)], [-1] * n
+        )
 
     def _computing(self, node: int, number: int) -> float:
         return float(self.clock.computing(np.array([node]), np.array([number]))[0])
 
-    def _next(self, now: _Now) -> Iterator[tuple[int, int, float, int]]:
+    def _next(self, now: _MeetingState) -> Iterator[tuple[int, int, float, int]]:
         """Play one gradient."""
         time, i = heapq.heappop(now.queue)
         number = now.done[i]
@@ -139,10 +141,10 @@ class WaitingMeetings:
                 self._compute(now, node, later)
         yield i, number, time, other
 
-    def _compute(self, now: _Now, node: int, start: float) -> None:
+    def _compute(self, now: _MeetingState, node: int, start: float) -> None:
         heapq.heappush(now.queue, (start + self._computing(node, now.done[node]), node))
 
-    def _other(self, now: _Now, i: int) -> int:
+    def _other(self, now: _MeetingState, i: int) -> int:
         """Return whom a node meets that is ready to; -1 if it has to wait."""
         if now.waiting[i]:
             other = now.waiting[i].pop(0)

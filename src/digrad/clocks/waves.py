@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from digrad.clocks.calendar import Wakes
+from digrad.clocks.calendar import Activations
 from digrad.clocks.draws import Integers
-from digrad.clocks.links import Links
+from digrad.clocks.links import LinkDelays
 
 NOWHERE = 0  # the slot of parcels that nobody reads
 FAR = 1 << 40  # more than any number of a wake
@@ -32,7 +32,7 @@ class Waves(NamedTuple):
     reads: Integers  # how many of them each wake has
 
 
-class Waiting(NamedTuple):
+class PendingMessages(NamedTuple):
     """What is on its way, and who has read what: as arrays, to go on from."""
 
     newest: Integers  # (links,): slots
@@ -102,36 +102,38 @@ class Dispatcher:
         every: whether each parcel counts; otherwise the newest wins.
     """
 
-    def __init__(self, links: Links, *, every: bool) -> None:
+    def __init__(self, links: LinkDelays, *, every: bool) -> None:
         self._links, self._every = links, every
         self._to, self._out = links.edges[:, 1], np.diff(links.first_out)
         self._into = np.array([len(into) for into in links.inward], dtype=np.int64)
         self._inward = np.array([k for into in links.inward for k in into], dtype=np.int64)
         self.restore(self.start())
 
-    def start(self) -> Waiting:
+    def start(self) -> PendingMessages:
         """Return the beginning: slot 1 + j holds what all know of node j."""
         senders = self._links.edges[:, 0]
         numbers = np.full(self._links.n + 1, -1)
-        return Waiting(senders + 1, np.zeros((0, 3), np.int64), numbers)
+        return PendingMessages(senders + 1, np.zeros((0, 3), np.int64), numbers)
 
-    def restore(self, waiting: Waiting) -> None:
+    def restore(self, waiting: PendingMessages) -> None:
         """Go on from there."""
         self._newest, self._numbers = waiting.newest.copy(), waiting.numbers.copy()
         link, wake, slot = waiting.pending.T
         self._pending = Messages(link, wake, self._numbers[slot], slot, np.full(len(link), -1))
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingMessages:
         """Return where it is, to be stored."""
         link, wake, _, slot, _ = self._pending
-        return Waiting(self._newest.copy(), np.stack([link, wake, slot], 1), self._numbers.copy())
+        return PendingMessages(
+            self._newest.copy(), np.stack([link, wake, slot], 1), self._numbers.copy()
+        )
 
     @property
     def slots(self) -> int:
         """How many there are."""
         return len(self._numbers)
 
-    def waves(self, wakes: Wakes) -> Waves:
+    def waves(self, wakes: Activations) -> Waves:
         """Cut some wakes into waves."""
         slots = self._given(wakes)
         row, is_due = self._rows(wakes)
@@ -157,7 +159,7 @@ class Dispatcher:
         links = into, newest, previous
         return Waves(np.bincount(levels), order, slots[order], *links, *came, reads)
 
-    def _given(self, wakes: Wakes) -> Integers:
+    def _given(self, wakes: Activations) -> Integers:
         """Find a slot for each parcel, and note who will read it when."""
         out = self._out[wakes.node]
         wake = np.repeat(np.arange(len(wakes.node)), out)
@@ -182,7 +184,7 @@ class Dispatcher:
         self._numbers = np.concatenate([self._numbers, np.full(more, -1)])
         return np.concatenate([found, np.arange(len(self._numbers) - more, len(self._numbers))])
 
-    def _rows(self, wakes: Wakes) -> tuple[Integers, Any]:
+    def _rows(self, wakes: Activations) -> tuple[Integers, Any]:
         """Return the place of the wake that reads each message, and whether it is among these."""
         order = np.lexsort((wakes.number, wakes.node))
         count = np.bincount(wakes.node, minlength=self._links.n)

@@ -4,9 +4,9 @@ Also who holds which part of them (``splits``, ``shards``). No models and no tra
 ``sets`` first.
 """
 
+from digrad.base.data_folders import MissingDataError, data_folder
 from digrad.data.fetching import FetchError, fetch
-from digrad.data.images import Images, Part, counts_of
-from digrad.data.places import MissingDataError, data_folder
+from digrad.data.images import Images, LabeledImages, counts_of
 from digrad.data.sets import DATASETS, Dataset, find_files, read_images
 from digrad.data.text import read_text
 
@@ -15,8 +15,8 @@ __all__ = [
     "Dataset",
     "FetchError",
     "Images",
+    "LabeledImages",
     "MissingDataError",
-    "Part",
     "counts_of",
     "data_folder",
     "fetch",

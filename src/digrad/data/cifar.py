@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, message
-from digrad.data.images import Part
+from digrad.data.images import LabeledImages
 from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly, read_up_to
 
 SHAPE = (3, 32, 32)
@@ -36,7 +36,7 @@ def missing_cifar(folder: Path) -> list[str]:
     return [name for name in (*TRAIN, TEST) if not (_home(folder) / name).is_file()]
 
 
-def read_cifar(folder: Path) -> tuple[Part, Part]:
+def read_cifar(folder: Path) -> tuple[LabeledImages, LabeledImages]:
     """Read the training and the test set, from the six files or else out of the archive.
 
     Raises:
@@ -159,7 +159,7 @@ def _records(content: bytes) -> NDArray[np.uint8]:
     return records
 
 
-def _joined(files: list[NDArray[np.uint8]]) -> Part:
+def _joined(files: list[NDArray[np.uint8]]) -> LabeledImages:
     pixels = np.concatenate([records[:, 1:] for records in files]).reshape(-1, *SHAPE)
     labels = np.concatenate([records[:, 0] for records in files]).astype(np.int64)
-    return Part(pixels, labels)
+    return LabeledImages(pixels, labels)

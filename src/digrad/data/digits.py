@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from digrad.base.data_folders import MissingDataError
 from digrad.base.errors import message
-from digrad.data.images import Part
-from digrad.data.places import MissingDataError
+from digrad.data.images import LabeledImages
 
 TRAIN = 1500  # the first so many; the other 297 are the test set
 SOURCE = "scikit-learn"
@@ -20,7 +20,7 @@ def missing_digits(folder: Path) -> list[str]:
     return [] if find_spec("sklearn") else [SOURCE]
 
 
-def read_digits(folder: Path) -> tuple[Part, Part]:
+def read_digits(folder: Path) -> tuple[LabeledImages, LabeledImages]:
     """Return the digits, whose values 0 .. 16 become 0 .. 255; they need no folder.
 
     Raises:
@@ -35,4 +35,6 @@ def read_digits(folder: Path) -> tuple[Part, Part]:
     images, labels = load(return_X_y=True)
     pixels = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     labels = labels.astype(np.int64)
-    return Part(pixels[:TRAIN], labels[:TRAIN]), Part(pixels[TRAIN:], labels[TRAIN:])
+    return LabeledImages(pixels[:TRAIN], labels[:TRAIN]), LabeledImages(
+        pixels[TRAIN:], labels[TRAIN:]
+    )

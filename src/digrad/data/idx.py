@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, message
-from digrad.data.images import Part
+from digrad.data.images import LabeledImages
 from digrad.data.reading import blaming, check_end, opened, read_exactly
 
 BYTES = 8  # the header's code for values of one byte
@@ -28,7 +28,7 @@ def missing_idx(folder: Path) -> list[str]:
     return [f"{stem}.gz" for stem in STEMS if _spelled(folder, stem) is None]
 
 
-def read_mnist(folder: Path) -> tuple[Part, Part]:
+def read_mnist(folder: Path) -> tuple[LabeledImages, LabeledImages]:
     """Read the training and the test set from a folder with the four files.
 
     Raises:
@@ -61,13 +61,13 @@ def read_idx(path: str | Path, *shape: int) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(values), np.uint8).reshape(sizes)  # so that it is writable
 
 
-def _pair(images: Path, labels: Path) -> Part:
+def _pair(images: Path, labels: Path) -> LabeledImages:
     pixels = read_idx(images, SIDE, SIDE)
     values = read_idx(labels).astype(np.int64)
     with blaming(labels, hint=f"it must belong to {images.name}"):
         if values.max() >= CLASSES:
             raise FileFormatError(f"a label is {values.max()}, but there are {CLASSES} classes")
-        return Part(pixels[:, None], values)
+        return LabeledImages(pixels[:, None], values)
 
 
 def _complaint(code: int, dims: int, wanted: int) -> str:

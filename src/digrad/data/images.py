@@ -13,7 +13,7 @@ from digrad.base.memory import check_memory
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class LabeledImages:
     """Images with their labels.
 
     Args:
@@ -50,8 +50,8 @@ class Images:
     """
 
     name: str
-    train: Part
-    test: Part
+    train: LabeledImages
+    test: LabeledImages
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from digrad.base.data_folders import VARIABLE, MissingDataError, data_folder
 from digrad.base.errors import FileFormatError, lookup, message
 from digrad.data import mirrors
 from digrad.data.cifar import LOOSE, missing_cifar, read_cifar
 from digrad.data.digits import missing_digits, read_digits
 from digrad.data.idx import missing_idx, read_mnist
-from digrad.data.images import Images, Part
-from digrad.data.places import VARIABLE, MissingDataError, data_folder
+from digrad.data.images import Images, LabeledImages
 from digrad.data.reading import blaming
 
 
@@ -44,7 +44,7 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    read: Callable[[Path], tuple[Part, Part]]
+    read: Callable[[Path], tuple[LabeledImages, LabeledImages]]
     missing: Callable[[Path], list[str]]
     folders: tuple[str, ...] = ()
     files: tuple[mirrors.Remote, ...] = ()
@@ -184,7 +184,7 @@ def home_of(name: str, folder: str | Path | None = None) -> Path:
     return root if root.name == name else root / name
 
 
-def _check_identity(name: str, test: Part) -> None:
+def _check_identity(name: str, test: LabeledImages) -> None:
     """Refuse another set's files: those of MNIST and Fashion-MNIST have the same names."""
     seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
     for other, dataset in DATASETS.items():

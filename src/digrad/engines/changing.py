@@ -32,14 +32,14 @@ def mixes_sparsely(net: AnyNetwork) -> bool:
     return any(is_sparse(W) for slot in slots for W in (slot.R, slot.C))
 
 
-class Turn(Product):
+class ChangingMixer(Product):
     """The mixer of one step."""
 
     def __init__(self, pull: Weights, push: Weights) -> None:
         self._pull, self._push = pull, push
 
 
-class Parcels(Turn):
+class LossyMixer(ChangingMixer):
     """The mixer of one step in which messages may be lost that nobody hears of.
 
     It hands out what each link brings, and does not add it up: see ``algorithms.transit``.
@@ -72,14 +72,16 @@ class Changing:
         self._net, self._device, self._dtype = net, torch.device(device), dtype
         senders = np.where(net.in_links < 0, np.arange(net.n), net.in_links)
         self._senders = torch.from_numpy(senders).to(device)
-        self._fixed: dict[int | None, Turn] = {}  # by slot, where nothing is left to chance
+        self._fixed: dict[
+            int | None, ChangingMixer
+        ] = {}  # by slot, where nothing is left to chance
         self._ahead: tuple[int, Parts] = (-1, ())  # a stretch of steps, by its number
         most = AHEAD_NUMBERS // net.n**2 // AT_ONCE * AT_ONCE
         self._width = min(256, most) if net.is_random else net.period + AT_ONCE
         fits = 0 < self._width <= most
         self.stacks = fits and not net.is_fixed and not mixes_sparsely(net)
 
-    def at(self, t: int) -> Turn:
+    def at(self, t: int) -> ChangingMixer:
         """Return the mixer of step t; where two steps mix alike, the same one."""
         if not self._net.is_random:
             place = self._net.place(t)
@@ -94,22 +96,22 @@ class Changing:
         if not self._net.chances.silent:
             return turn
         inflow = tuple(part[0] for part in self._inflow(range(t, t + 1)))
-        return Parcels(turn._pull, turn._push, inflow, self._senders)
+        return LossyMixer(turn._pull, turn._push, inflow, self._senders)
 
     def stack(self, steps: range) -> Parts:
         """Return what the mixers of some steps are made of, steps first; see ``mixer``."""
         stack, first = self._stretch(steps.start)
         return tuple(part[steps.start - first : steps.stop - first] for part in stack)
 
-    def mixer(self, pull: Tensor, push: Tensor, *inflow: Tensor) -> Turn:
+    def mixer(self, pull: Tensor, push: Tensor, *inflow: Tensor) -> ChangingMixer:
         """Return the mixer of one step from its part of ``stack``."""
         if not inflow:
-            return Turn(Weights(pull), Weights(push))
-        return Parcels(Weights(pull), Weights(push), inflow, self._senders)
+            return ChangingMixer(Weights(pull), Weights(push))
+        return LossyMixer(Weights(pull), Weights(push), inflow, self._senders)
 
-    def _turn(self, slot: Slot) -> Turn:
+    def _turn(self, slot: Slot) -> ChangingMixer:
         pull, push = (Weights.of(W, self._device, self._dtype) for W in (slot.R, slot.C))
-        return Turn(pull, push)
+        return ChangingMixer(pull, push)
 
     def _stretch(self, t: int) -> tuple[Parts, int]:
         """Return the parts of a stretch of steps with t in it, and its first step."""

@@ -14,13 +14,20 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.clocks.calendar import Calendar, Wakes
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
+from digrad.clocks.calendar import Activations, Calendar
 from digrad.clocks.draws import Integers
-from digrad.clocks.links import Links
-from digrad.clocks.patient import Patient
+from digrad.clocks.links import LinkDelays
 from digrad.clocks.waves import Dispatcher, Waves
-from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
-from digrad.engines.wave_inbox import Bags, Mail, WaveInbox
+from digrad.engines.event_state import (
+    Activation,
+    EventState,
+    Gradient,
+    StepSizes,
+    VariableTable,
+    by_node,
+)
+from digrad.engines.wave_inbox import ParcelRoutes, WaveInbox, WeightedSlots
 from digrad.networks.network import Network
 
 STRETCH = 4096  # wakes whose calendar is made at once, about
@@ -30,10 +37,10 @@ FUSED = 1 << 21  # the same where a graph passes over them once
 ON_A_GPU = 1 << 28  # the same where waves are to be wide, as each is many launches
 
 
-class Player(Protocol):
+class WavePlayer(Protocol):
     """Does waves in its own way."""
 
-    def play(self, flight: Flight, waves: Waves, wakes: Wakes, steps: Steps) -> None:
+    def play(self, flight: EventState, waves: Waves, wakes: Activations, steps: StepSizes) -> None:
         """Do some waves; variables lie apart."""
         ...
 
@@ -53,7 +60,7 @@ class Events:
         self,
         method: Asynchronous[Any, Any],
         net: Network,
-        calendar: Calendar | Patient,
+        calendar: Calendar | BoundedStalenessCalendar,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -73,23 +80,23 @@ class Events:
         state = method.init(torch.zeros(1, 1, 1))
         self.state_kind, self.parcel_kind = type(state), type(method.parcel(state))
 
-    def start(self, x: Tensor) -> Flight:
+    def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
         first = by_node(self.method.parcel(state))
         # The first slot is for what nobody reads.
         parcels = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in first.items()}
-        own = Table(self.state_kind, by_node(state))
-        return Flight(own, Table(self.parcel_kind, parcels), self._dispatcher.start())
+        own = VariableTable(self.state_kind, by_node(state))
+        return EventState(own, VariableTable(self.parcel_kind, parcels), self._dispatcher.start())
 
     def advance(
         self,
-        flight: Flight,
+        flight: EventState,
         start: int,
         stop: int,
-        gradient: Gradient | Player,
-        steps: Steps,
-    ) -> Flight:
+        gradient: Gradient | WavePlayer,
+        steps: StepSizes,
+    ) -> EventState:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         assert flight.waiting is not None
         if not callable(gradient):
@@ -106,12 +113,18 @@ class Events:
         flight.waiting = self._dispatcher.waiting()
         return flight
 
-    def _together(self, flight: Flight, held: int) -> int:
+    def _together(self, flight: EventState, held: int) -> int:
         """Return how many wakes to plan at once: many cost less, but keep more parcels."""
         widest = max(rows[0].numel() for _, rows in flight.state.items())
         return min(max(held // widest, TOGETHER.start), TOGETHER.stop - 1)
 
-    def play(self, flight: Flight, wakes: Wakes, gradient: Gradient | Player, steps: Steps) -> None:
+    def play(
+        self,
+        flight: EventState,
+        wakes: Activations,
+        gradient: Gradient | WavePlayer,
+        steps: StepSizes,
+    ) -> None:
         """Do some wakes; what is on its way is known to the engine alone until the end."""
         assert flight.parcels is not None
         waves = self._dispatcher.waves(wakes)
@@ -127,7 +140,7 @@ class Events:
             flight.parcels.put(inbox.slots, parcel)
 
     def _inboxes(
-        self, waves: Waves, wakes: Wakes, parcels: Table, steps: Steps
+        self, waves: Waves, wakes: Activations, parcels: VariableTable, steps: StepSizes
     ) -> Iterator[WaveInbox]:
         """Put all numbers of some waves on the device at once, and cut them up."""
         each, order = waves.sizes.tolist(), waves.wakes
@@ -146,8 +159,8 @@ class Events:
                 self.method.sums,
                 parcels,
                 steps,
-                Who(nodes[k], numbers[k], who[some]),
-                Mail(slots[k], pulls[k], pushes[k]),
+                Activation(nodes[k], numbers[k], who[some]),
+                ParcelRoutes(slots[k], pulls[k], pushes[k]),
                 (own[k], kept[k], steps.base * factors[k]),
                 now[some],
             )
@@ -164,7 +177,7 @@ class Events:
         counts: Integers,
         each: Sequence[int],
         before: Integers | None = None,
-    ) -> list[Bags]:
+    ) -> list[WeightedSlots]:
         """Say wave by wave which slots are added up for each wake, and with which weights.
 
         ``counts`` has the slots of each wake. With ``before``, a running sum counts for what it
@@ -182,9 +195,9 @@ class Events:
         (places,) = self._cut([offsets], each)
         (found,) = self._cut([slots], lengths)
         shares = torch.split(torch.from_numpy(weights).to(self._place), lengths)
-        return [Bags(*bag) for bag in zip(found, places, shares, strict=True)]
+        return [WeightedSlots(*bag) for bag in zip(found, places, shares, strict=True)]
 
-    def on_the_way(self, flight: Flight) -> dict[str, Tensor]:
+    def on_the_way(self, flight: EventState) -> dict[str, Tensor]:
         """Return Σ C[i, j] times what was sent over j -> i and not read, (trials, dim) by field."""
         assert flight.waiting is not None
         assert flight.parcels is not None
@@ -205,27 +218,27 @@ class Events:
             found[name] = (share[:, None, None] * moving).sum(0)
         return found
 
-    def standing(self, flight: Flight) -> "Standing":
+    def standing(self, flight: EventState) -> "InboxTemplate":
         """Return what is known of all nodes as they stand."""
         own = (torch.as_tensor(v).to(self._place, self._dtype) for v in (self.own, self.kept))
-        return Standing(*(diagonal[:, None, None] for diagonal in own))
+        return InboxTemplate(*(diagonal[:, None, None] for diagonal in own))
 
 
 @dataclass(eq=False)
-class Standing:
+class InboxTemplate:
     """The part of an inbox that does not depend on messages, of all nodes."""
 
     own: Tensor
     kept: Tensor
 
 
-def link_weights(W: csr_array, links: Links) -> np.ndarray[Any, np.dtype[np.float64]]:
+def link_weights(W: csr_array, links: LinkDelays) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return W[i, j] of every link j -> i; 0 for a link that only the other matrix has."""
     senders, receivers = links.edges.T
     return np.asarray(W[receivers, senders], dtype=np.float64).ravel()
 
 
-def _cut_up(wakes: Wakes, width: int, links: Links) -> Iterator[Wakes]:
+def _cut_up(wakes: Activations, width: int, links: LinkDelays) -> Iterator[Activations]:
     """Cut wakes into parts that are put into waves together."""
     degree = np.diff(links.first_out)[wakes.node]
     ends = np.concatenate([[0], np.cumsum(degree)])
@@ -233,4 +246,4 @@ def _cut_up(wakes: Wakes, width: int, links: Links) -> Iterator[Wakes]:
         last = min(k + width, len(wakes.node))
         some = slice(k, last)
         reads = wakes.reads[ends[k] : ends[last]]
-        yield Wakes(wakes.node[some], wakes.number[some], wakes.time[some], reads)
+        yield Activations(wakes.node[some], wakes.number[some], wakes.time[some], reads)

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.clocks.calendar import Wakes
+from digrad.clocks.calendar import Activations
 from digrad.clocks.draws import Integers
 from digrad.clocks.waves import Waves
+from digrad.engines.event_state import Activation, EventState, StepSizes
 from digrad.engines.events import Events
-from digrad.engines.flights import Flight, Steps, Who
 
 MOST_LINKS = 16  # into a node: each is a line of the graph
 
-Samples = Callable[[Who], Tensor]
+Samples = Callable[[Activation], Tensor]
 GradientAt = Callable[[Tensor, Tensor, Any], Tensor]  # at points, of samples, of nodes
 
 
@@ -67,7 +67,7 @@ class FusedWaves:
         self._graph: Callable[..., None] = torch.compile(self._wave, fullgraph=True)
         self._marked = False
 
-    def play(self, flight: Flight, waves: Waves, wakes: Wakes, steps: Steps) -> None:
+    def play(self, flight: EventState, waves: Waves, wakes: Activations, steps: StepSizes) -> None:
         """Do some waves."""
         assert flight.parcels is not None
         node, number = wakes.node[waves.wakes], wakes.number[waves.wakes]
@@ -80,7 +80,9 @@ class FusedWaves:
         own, sent = ([rows for _, rows in t.items()] for t in (flight.state, flight.parcels))
         for places, factor in zip(where, scale, strict=True):
             nodes, numbers = places[:, 0], places[:, 1]
-            who = Who(nodes, numbers, list(zip(nodes.tolist(), numbers.tolist(), strict=True)))
+            who = Activation(
+                nodes, numbers, list(zip(nodes.tolist(), numbers.tolist(), strict=True))
+            )
             drawn = self._samples(who)
             self._mark(places, factor, drawn, sent)
             self._graph(own, sent, places, factor, drawn, steps.base)

@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.pairwise import Pairwise
-from digrad.clocks.meetings import Acts, Meetings, WaitingMeetings
-from digrad.engines.flights import Flight, Gradient, Steps, Table, Who, by_node
+from digrad.clocks.meetings import MeetingEvents, Meetings, WaitingMeetings
+from digrad.engines.event_state import (
+    Activation,
+    EventState,
+    Gradient,
+    StepSizes,
+    VariableTable,
+    by_node,
+)
 
 STRETCH = 4096  # gradients whose acts are found at once, at least
 
@@ -33,33 +40,42 @@ class Pairs:
         self.rows, self.nodes = slice(0, self.n), torch.arange(self.n, device=device)
         self.state_kind, self.parcel_kind = type(method.init(torch.zeros(1, 1, 1))), None
 
-    def start(self, x: Tensor) -> Flight:
+    def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim)."""
-        return Flight(Table(self.state_kind, by_node(self.method.init(x))), None, None)
+        return EventState(VariableTable(self.state_kind, by_node(self.method.init(x))), None, None)
 
     def advance(
-        self, flight: Flight, start: int, stop: int, gradient: Gradient, steps: Steps
-    ) -> Flight:
+        self, flight: EventState, start: int, stop: int, gradient: Gradient, steps: StepSizes
+    ) -> EventState:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         ahead = max(1, STRETCH // self.n)
         for first in range(start, stop, ahead):
             acts = self.meetings.rounds(first, min(stop, first + ahead))
             for k in range(0, len(acts.node), self.n):
-                self.play(flight, Acts._make(v[k : k + self.n] for v in acts), gradient, steps)
+                self.play(
+                    flight, MeetingEvents._make(v[k : k + self.n] for v in acts), gradient, steps
+                )
         return flight
 
-    def play(self, flight: Flight, acts: Acts, gradient: Gradient, steps: Steps) -> None:
+    def play(
+        self, flight: EventState, acts: MeetingEvents, gradient: Gradient, steps: StepSizes
+    ) -> None:
         """Do some acts."""
         for wave in waves(acts):
             self._wave(flight, acts, np.array(wave), gradient, steps)
 
     def _wave(
-        self, flight: Flight, acts: Acts, wave: Any, gradient: Gradient, steps: Steps
+        self,
+        flight: EventState,
+        acts: MeetingEvents,
+        wave: Any,
+        gradient: Gradient,
+        steps: StepSizes,
     ) -> None:
         node, number, partner = acts.node[wave], acts.number[wave], acts.partner[wave]
         device = self.nodes.device
         nodes, numbers = (torch.from_numpy(v).to(device) for v in (node, number))
-        who = Who(nodes, numbers, list(zip(node.tolist(), number.tolist(), strict=True)))
+        who = Activation(nodes, numbers, list(zip(node.tolist(), number.tolist(), strict=True)))
         factors = torch.from_numpy(steps.factors(number)).to(steps.base)
         s, lr = flight.state.take(nodes), steps.base * factors[:, None, None]
         g = gradient(self.method.point(s), who)
@@ -72,7 +88,7 @@ class Pairs:
         flight.state.put(others, other)
 
 
-def waves(acts: Acts) -> list[list[int]]:
+def waves(acts: MeetingEvents) -> list[list[int]]:
     """Cut acts into waves: different nodes in each, and all of them meet somebody or none does."""
     found: dict[tuple[int, bool], list[int]] = {}
     level: dict[int, int] = {}

@@ -116,10 +116,10 @@ def _kernels_for(rows: Tensor) -> ModuleType | None:
 @cache
 def _triton() -> ModuleType | None:
     try:
-        from digrad.engines import kernels
+        from digrad.kernels import mixing
     except ImportError:  # a build of PyTorch that comes without Triton
         return None
-    return kernels
+    return mixing
 
 
 def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from digrad.engines.flights import Steps, Table, Who
+from digrad.engines.event_state import Activation, StepSizes, VariableTable
 
 
-class Bags(NamedTuple):
+class WeightedSlots(NamedTuple):
     """For each wake of a wave, weighted slots that are added up."""
 
     slots: Tensor
@@ -31,12 +31,12 @@ class Bags(NamedTuple):
         return torch.repeat_interleave(ends - self.places)
 
 
-class Mail(NamedTuple):
+class ParcelRoutes(NamedTuple):
     """Where the parcels of a wave go, and come from."""
 
     slots: Tensor  # of what the nodes give
-    pull: Bags  # the newest of all links that end at them
-    push: Bags  # what is read for the first time
+    pull: WeightedSlots  # the newest of all links that end at them
+    push: WeightedSlots  # what is read for the first time
 
 
 class WaveInbox:
@@ -45,10 +45,10 @@ class WaveInbox:
     def __init__(
         self,
         sums: tuple[str, ...],
-        parcels: Table,
-        steps: Steps,
-        who: Who,
-        mail: Mail,
+        parcels: VariableTable,
+        steps: StepSizes,
+        who: Activation,
+        mail: ParcelRoutes,
         scales: tuple[Tensor, Tensor, Tensor],
         times: Any,
     ) -> None:
@@ -72,7 +72,7 @@ class WaveInbox:
         if name not in self._pushed:
             bags = self._mail.push
             if self._sums and name not in self._sums:  # a share, not what a sum has grown by
-                bags = Bags(bags.slots[::2], bags.places // 2, bags.weights[::2])
+                bags = WeightedSlots(bags.slots[::2], bags.places // 2, bags.weights[::2])
             self._pushed[name] = bags.summed(self._parcels[name])
         return self._pushed[name]
 

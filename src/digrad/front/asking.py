@@ -19,7 +19,7 @@ from digrad.front.keywords import check_keywords
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.experiment import (
+from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
     KindSpec,
@@ -27,7 +27,7 @@ from digrad.runs.experiment import (
     arguments,
     typed,
 )
-from digrad.runs.planning import Given
+from digrad.runs.planning import Overrides
 
 PLAIN = bool | int | float | str  # values that a file can hold
 TYPES: dict[str, Any] = {  # of arguments that a file has too
@@ -55,7 +55,7 @@ def asked(
     precision: str,
     clock: Any,
     **more: Any,
-) -> tuple[Experiment, Given]:
+) -> tuple[Experiment, Overrides]:
     """Return what a file would say, and the objects; arguments are those of ``simulate``."""
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     metrics = (metrics,) if isinstance(metrics, str) else metrics
@@ -84,7 +84,7 @@ def asked(
         **said,
     )
     objects = {label: method for label, (method, _) in methods.items()}
-    return experiment, Given(made, nets, objects, plan_of)
+    return experiment, Overrides(made, nets, objects, plan_of)
 
 
 def checked(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:

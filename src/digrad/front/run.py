@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from digrad.answers import Best, Verdict, best_steps, judge
-from digrad.answers.tuning import Tuning
 from digrad.base.checks import kind_of
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
 from digrad.problems import ModuleProblem, Problem
-from digrad.runs.experiment import Experiment, load_experiment
-from digrad.runs.folder import JobFile, RunFolder, RunFolderError
-from digrad.runs.lock import locked
-from digrad.runs.results import Results
+from digrad.results import Best, Verdict, best_steps, judge
+from digrad.results.experiment import Experiment, load_experiment
+from digrad.results.folder import JobFile, RunFolder, RunFolderError
+from digrad.results.lock import locked
+from digrad.results.trials import Results
+from digrad.runs.tuning import Tuning
 
 TRIAL = ("network", "algorithm", "lr", "seed")
 

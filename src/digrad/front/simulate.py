@@ -14,8 +14,8 @@ from digrad.clocks import Clock
 from digrad.front.asking import asked, checked
 from digrad.front.run import Run
 from digrad.problems import Problem
+from digrad.results.experiment import Experiment
 from digrad.runs.execute import run, run_in_memory
-from digrad.runs.experiment import Experiment
 from digrad.runs.loop import Progress
 from digrad.runs.schedules import Schedule
 from digrad.show.progress import progress_bar

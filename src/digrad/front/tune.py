@@ -6,14 +6,14 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from digrad.answers.tuning import Folders, Grid, Memory
-from digrad.answers.tuning import tune as choose
 from digrad.base.errors import ParameterError, message
 from digrad.front.asking import asked
 from digrad.front.run import Run
 from digrad.front.simulate import check_place, simulate, told
-from digrad.runs.folder import RunFolder
+from digrad.results.folder import RunFolder
 from digrad.runs.loop import Progress
+from digrad.runs.tuning import Grid, TuningFolders, TuningInMemory
+from digrad.runs.tuning import tune as choose
 
 # What simulate takes without being told, but for what tune has words of its own for.
 DEFAULTS = {
@@ -82,13 +82,13 @@ def tune(
     experiment, given = asked(problem, networks, algorithms, more, **said)
     options = {"device": device, "workers": workers, "cluster": cluster}
     watch = partial(told, progress)
-    place: Folders | Memory = Memory(options, watch)
+    place: TuningFolders | TuningInMemory = TuningInMemory(options, watch)
     if out is not None:
         if not resume:
             RunFolder(Path(out)).check(experiment, resume=False)  # now, not after all rounds
-        place = Folders(Path(out), resume, options, watch)
+        place = TuningFolders(Path(out), resume, options, watch)
     found = choose(experiment, place, metric=metric, grid=sizes, device=device, given=given)
-    if isinstance(place, Folders):
+    if isinstance(place, TuningFolders):
         made = Run.open(place.path, problem=given.problem)
     else:
         assert place.final is not None

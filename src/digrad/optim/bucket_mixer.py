@@ -9,12 +9,12 @@ from torch import Tensor
 from digrad.algorithms.compression.drawn import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
-from digrad.engines.processes.linked import Sent
+from digrad.engines.processes.linked import SentCounter
 
 T = TypeVar("T")
 
 
-class Landing(Protocol):
+class OutMixer(Protocol):
     """A mixer that puts results where it is told, and can begin early."""
 
     def pull(
@@ -36,7 +36,7 @@ class Landing(Protocol):
         ...
 
 
-class Link(Protocol):
+class OptimizerEngine(Protocol):
     """An engine that can also measure over all nodes, and end well."""
 
     rows: slice
@@ -44,9 +44,9 @@ class Link(Protocol):
     rank: int
     world: int
     blocks: tuple[int, ...]  # nodes of each rank
-    sent: Sent
+    sent: SentCounter
 
-    def at(self, t: int) -> Landing:
+    def at(self, t: int) -> OutMixer:
         """Return the mixer of step t."""
         ...
 
@@ -69,7 +69,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Turns:
+class BucketMixer:
     """The verbs for one step that is taken bucket by bucket.
 
     Push-sum weights have one column and are the same in every bucket: they travel with the
@@ -81,14 +81,14 @@ class Turns:
         t: the number of the step.
     """
 
-    def __init__(self, net: Landing, sampler: Sampler, t: int) -> None:
+    def __init__(self, net: OutMixer, sampler: Sampler, t: int) -> None:
         self.net, self._sampler, self._t = net, sampler, t
         self.seconds = 0.0  # spent in its verbs
         self._shared: list[Any] = []  # by call: what came back, if it is for all
         self._width = self._call = self._first = 0
         self._places: dict[str, Tensor] = {}
 
-    def next(self, columns: slice, places: Mapping[str, Tensor]) -> "Turns":
+    def next(self, columns: slice, places: Mapping[str, Tensor]) -> "BucketMixer":
         """Begin the bucket of these columns; the first has more than one if any has.
 
         ``places`` say, by the name of a variable, where what replaces it may be put, once.
@@ -115,9 +115,9 @@ class Turns:
         """Numbers in [0, 1) by purpose, node, step and column: see ``Drawing``."""
         return drawn(self._sampler, self._t, self._first, like, purpose, nodes)
 
-    def coded(self, code: Code) -> "CodedTurns":
+    def coded(self, code: Code) -> "CodedBucketMixer":
         """Return the verbs for rows in a code."""
-        return CodedTurns(self, code)
+        return CodedBucketMixer(self, code)
 
     def send(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X for rows in a code."""
@@ -145,10 +145,10 @@ class Turns:
         return mixed
 
 
-class CodedTurns:
+class CodedBucketMixer:
     """The verbs of one bucket for rows in a code."""
 
-    def __init__(self, turns: Turns, code: Code) -> None:
+    def __init__(self, turns: BucketMixer, code: Code) -> None:
         self._turns, self._code = turns, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -164,7 +164,7 @@ class CodedTurns:
         return self._turns.mean(rows)
 
 
-class LossyTurns(Turns):
+class LossyBucketMixer(BucketMixer):
     """The same, where messages are lost that nobody hears of."""
 
     net: Any
@@ -180,9 +180,9 @@ class LossyTurns(Turns):
         return self._once(rows, lambda: self.net.parcels(rows, *changes))
 
 
-def turns(net: Landing, sampler: Sampler, t: int) -> Turns:
+def turns(net: OutMixer, sampler: Sampler, t: int) -> BucketMixer:
     """Return the verbs for one step."""
-    kind = Turns if getattr(net, "arrives", None) is None else LossyTurns
+    kind = BucketMixer if getattr(net, "arrives", None) is None else LossyBucketMixer
     return kind(net, sampler, t)
 
 

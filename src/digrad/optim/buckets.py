@@ -14,7 +14,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Mixer, called
 from digrad.base.errors import ParameterError, message
 from digrad.optim.bucket_mixer import same_memory
-from digrad.optim.layout import Layout, Span
+from digrad.optim.layout import Layout, ParameterSpan
 
 
 class Bucket:
@@ -35,7 +35,7 @@ class Bucket:
         columns: slice,
         group: int,
         models: Tensor,
-        slots: Sequence[tuple[int, Span]],
+        slots: Sequence[tuple[int, ParameterSpan]],
         state: Any,
     ) -> None:
         self.columns, self.group, self.models, self.slots = columns, group, models, slots
@@ -101,7 +101,7 @@ class Bucket:
             torch.cat([self._piece(slot, model[k], row) for k, slot in self.slots], out=row)
         return g
 
-    def _piece(self, slot: Span, parameter: Tensor, row: Tensor) -> Tensor:
+    def _piece(self, slot: ParameterSpan, parameter: Tensor, row: Tensor) -> Tensor:
         first = max(slot.start, self.columns.start) - slot.start
         last = min(slot.stop, self.columns.stop) - slot.start
         if parameter.grad is None:
@@ -142,7 +142,7 @@ def cut(
     return buckets
 
 
-def _edges(slots: Sequence[Span], most: int, grain: int = 0) -> list[int]:
+def _edges(slots: Sequence[ParameterSpan], most: int, grain: int = 0) -> list[int]:
     """Return where buckets begin and end: small parameters together, large ones in even parts.
 
     With a grain, all but the last have a multiple of so many columns.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
-from digrad.optim.bucket_mixer import Link
+from digrad.optim.bucket_mixer import OptimizerEngine
 from digrad.optim.rows import Rows
 from digrad.optim.state import CheckpointError
 
@@ -72,7 +72,7 @@ class Buffers:
             self._put(own)
 
     @contextmanager
-    def common(self, link: Link, n: int, like: Tensor) -> Iterator[None]:
+    def common(self, link: OptimizerEngine, n: int, like: Tensor) -> Iterator[None]:
         """Put what all nodes have in common in place of each node's own, while it lasts."""
         if not self.names:
             yield
@@ -130,7 +130,7 @@ class Buffers:
                     buffer.copy_(given[name])
 
     @torch.no_grad()
-    def _average(self, link: Link, weights: Tensor, like: Tensor) -> dict[str, Tensor]:
+    def _average(self, link: OptimizerEngine, weights: Tensor, like: Tensor) -> dict[str, Tensor]:
         own = [self._named(row) for row in range(len(self._modules))]
 
         def mean(parts: list[Tensor]) -> Tensor:

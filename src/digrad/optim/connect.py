@@ -12,7 +12,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
 from digrad.networks.registry import AnyNetwork
-from digrad.optim.bucket_mixer import Link
+from digrad.optim.bucket_mixer import OptimizerEngine
 from digrad.optim.layout import Layout
 from digrad.optim.local import LocalEngine
 
@@ -27,7 +27,7 @@ def connect(
     timeout: float,
     shared_memory: bool | Literal["auto"],
     about: Mapping[str, str],
-) -> Link:
+) -> OptimizerEngine:
     """Join the nodes of this process with those of the other ranks.
 
     Without a process group all nodes must be here.

@@ -53,17 +53,17 @@ from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
 from digrad.optim import state as stored
 from digrad.optim.agreement import disagreement, options_row
-from digrad.optim.bucket_mixer import Link
+from digrad.optim.bucket_mixer import OptimizerEngine
 from digrad.optim.buffers import Buffers
-from digrad.optim.company import Company, How
 from digrad.optim.connect import connect, refuse_wrapped
 from digrad.optim.gradients import refuse_none, stopped, unusable
 from digrad.optim.groups import GroupOptions, Groups, numbers, with_inner
 from digrad.optim.layout import Layout, Modules, Parameters, lay_out
 from digrad.optim.loggers import Logger, Writer
 from digrad.optim.rows import Rows
-from digrad.optim.scalars import Watch
+from digrad.optim.scalars import ScalarLog
 from digrad.peers.epochs import Epoch
+from digrad.peers.peer_membership import How, PeerMembership
 from digrad.theory.cycles import root_vectors
 
 BUCKET_BYTES = {"cpu": 2 << 20}
@@ -187,7 +187,9 @@ class Decentralized(torch.optim.Optimizer):
         self.layout = lay_out(params, model)
         refuse_wrapped(self.layout, group)
         self._group = group
-        self._company = None if peers is None else Company(peers, node, key, on_epoch, resumed)
+        self._company = (
+            None if peers is None else PeerMembership(peers, node, key, on_epoch, resumed)
+        )
         self.network = self._the_network(network, blocks, group)
         check(self._method, self.network)
         check_messages(self._method, self.network, self.layout.dim, message_dtype)
@@ -242,7 +244,7 @@ class Decentralized(torch.optim.Optimizer):
         self.skipped = [0] * len(self.layout.models)  # steps left out, for each own node
         self._nonfinite = nonfinite
         self._evaluating = self._cut_off = self._warned = self._looked = False
-        self._watch = Watch(self.rows, self._measured)
+        self._watch = ScalarLog(self.rows, self._measured)
         if log_dir is not None:
             self.watch(log_dir, log_every)
         self._made = True
@@ -263,7 +265,7 @@ class Decentralized(torch.optim.Optimizer):
         return 1 / self._method.moves_by(n_pi) if self._scale_by_n_pi else 1.0
 
     @torch.no_grad()
-    def _restart(self, engine: Link, how: How) -> None:
+    def _restart(self, engine: OptimizerEngine, how: How) -> None:
         """Go on among the members there are now."""
         if self._company is not None:
             self.network = self._company.session.network
@@ -352,7 +354,7 @@ class Decentralized(torch.optim.Optimizer):
         self._groups.keep(self.param_groups)
         return self._groups.settings(self.param_groups, self._per_lr)
 
-    def _go_on(self, skip: Sequence[int], company: Company) -> float | None:
+    def _go_on(self, skip: Sequence[int], company: PeerMembership) -> float | None:
         """Take a step with the members there are; none once this node has left."""
         if company.left:
             hint = "end the loop: while opt.t < steps and not opt.left"
@@ -451,7 +453,7 @@ class Decentralized(torch.optim.Optimizer):
     def watch(self, logger: Logger | Writer | str | Path, every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank, once for each logger.
 
-        See ``digrad.optim.scalars.Watch`` for which. Only rank 0 writes; measuring costs two sums
+        See ``digrad.optim.scalars.ScalarLog`` for which. Only rank 0 writes; measuring costs two sums
         over all nodes each time.
 
         Args:

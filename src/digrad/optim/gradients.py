@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.optim.layout import Layout, Span
+from digrad.optim.layout import Layout, ParameterSpan
 
 
 class GradientError(DigradError, ArithmeticError):
@@ -40,7 +40,7 @@ def _first_bad(layout: Layout, row: int) -> str:
     return next((slot.name for slot, g in given if not g.isfinite().all()), "")
 
 
-def _given(layout: Layout, row: int) -> Iterator[tuple[Span, Tensor]]:
+def _given(layout: Layout, row: int) -> Iterator[tuple[ParameterSpan, Tensor]]:
     for slot, parameter in zip(layout.slots, layout.models[row], strict=True):
         g = parameter.grad
         if g is None:

@@ -19,7 +19,7 @@ Modules: TypeAlias = torch.nn.Module | Iterable[torch.nn.Module]
 
 
 @dataclass(frozen=True)
-class Span:
+class ParameterSpan:
     """Where one parameter lies in a row."""
 
     name: str
@@ -53,7 +53,7 @@ class Layout:
     Columns are in the order of the parameter groups, so that each group is one stretch.
     """
 
-    slots: tuple[Span, ...]
+    slots: tuple[ParameterSpan, ...]
     models: tuple[tuple[Tensor, ...], ...]  # for each own node its parameters, slot by slot
     frozen: tuple[Tensor, ...]  # parameters that asked for no gradient
     groups: tuple[dict[str, Any], ...]  # as torch.optim.Optimizer takes them
@@ -133,7 +133,7 @@ def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
         for name, parameter in _trainable(group):
             # Dense tensors keep the order of their numbers, as channels_last needs it.
             stride = torch.empty_like(parameter, device="meta").stride()
-            slots.append(Span(name, g, start, parameter.shape, stride))
+            slots.append(ParameterSpan(name, g, start, parameter.shape, stride))
             start += parameter.numel()
     if not start:
         raise ParameterError(

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb
 from digrad.engines.changing import simulator
-from digrad.engines.processes.linked import Sent
+from digrad.engines.processes.linked import SentCounter
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
 
 
-class Here:
+class LocalMixer:
     """The mixer of one step: that of a simulator, with results put where one is told.
 
     Args:
@@ -22,7 +22,7 @@ class Here:
         sent: what counts them.
     """
 
-    def __init__(self, net: Any, slot: Slot, sent: Sent) -> None:
+    def __init__(self, net: Any, slot: Slot, sent: SentCounter) -> None:
         self._net, self._sent = net, sent
         self._links = tuple(int((W.tocoo().row != W.tocoo().col).sum()) for W in (slot.R, slot.C))
 
@@ -56,9 +56,9 @@ class Here:
         """Which of that arrives; none where nothing is lost in silence."""
         return getattr(self._net, "arrives", None)
 
-    def coded(self, code: Code) -> "Counted":
+    def coded(self, code: Code) -> "CodedLocalMixer":
         """Return a mixer for the rows that a code stands for: their bytes are counted."""
-        return Counted(self, code)
+        return CodedLocalMixer(self, code)
 
     def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X; all rows are here, so nothing is encoded."""
@@ -83,15 +83,15 @@ class LocalEngine:
         self._net, self._simulator = net, simulator(net, device=device, dtype=dtype)
         self.rows, self.nodes = self._simulator.rows, self._simulator.nodes
         self.blocks: tuple[int, ...] = (net.n,)
-        self.sent = Sent()
-        self._last: tuple[int, Here] | None = None
+        self.sent = SentCounter()
+        self._last: tuple[int, LocalMixer] | None = None
 
-    def at(self, t: int) -> Here:
+    def at(self, t: int) -> LocalMixer:
         """Return the mixer of step t."""
         stays = isinstance(self._net, Network)
         if self._last is None or not (stays or self._last[0] == t):
             slot = self._net if isinstance(self._net, Network) else self._net.at(t)
-            self._last = t, Here(self._simulator.at(t), slot, self.sent)
+            self._last = t, LocalMixer(self._simulator.at(t), slot, self.sent)
         return self._last[1]
 
     def forget(self) -> None:
@@ -112,10 +112,10 @@ class LocalEngine:
         """Do nothing."""
 
 
-class Counted:
+class CodedLocalMixer:
     """The verbs for rows in a code."""
 
-    def __init__(self, here: Here, code: Code) -> None:
+    def __init__(self, here: LocalMixer, code: Code) -> None:
         self._here, self._code = here, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:

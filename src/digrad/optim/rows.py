@@ -10,7 +10,7 @@ from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.registry import AnyNetwork
-from digrad.optim.bucket_mixer import Landing, Link, turns
+from digrad.optim.bucket_mixer import OptimizerEngine, OutMixer, turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
@@ -32,7 +32,7 @@ class Rows:
         self,
         algorithm: Algorithm[Any],
         network: AnyNetwork,
-        engine: Link,
+        engine: OptimizerEngine,
         layout: Layout,
         *,
         bucket_bytes: int,
@@ -47,15 +47,15 @@ class Rows:
             self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
-    def _settle(self, network: AnyNetwork, engine: Link) -> None:
+    def _settle(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
         self.engine, self.n, self._vectors = engine, network.n, root_vectors(network)
         self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
 
-    def move(self, network: AnyNetwork, engine: Link) -> None:
+    def move(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
         """Go on as it is, on another network."""
         self._settle(network, engine)
 
-    def restart(self, network: AnyNetwork, engine: Link, *, common: bool) -> None:
+    def restart(self, network: AnyNetwork, engine: OptimizerEngine, *, common: bool) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
         Trackers, push-sum weights and memories refer to the network that was. ``common`` says
@@ -154,7 +154,7 @@ class Rows:
             g[row] = 0 if last is None else last[row]
         return g
 
-    def _begin(self, algorithm: Early[Any], net: Landing) -> None:
+    def _begin(self, algorithm: Early[Any], net: OutMixer) -> None:
         """Send what the next step will mix whatever its gradients are, over its own mixer.
 
         Push-sum weights travel with the first bucket only, as in ``Turns``.

@@ -14,7 +14,7 @@ from digrad.optim.rows import Rows
 Together = Callable[[Callable[[], dict[str, float]]], dict[str, float]]
 
 
-class Watch:
+class ScalarLog:
     """Writes a run's scalars on rank 0; all ranks take part in measuring them.
 
     - ``loss``: the mean over all nodes of what ``note`` was told since the last step;

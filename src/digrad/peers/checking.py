@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from digrad.peers.board import Board, Links
-from digrad.peers.ends import End
+from digrad.peers.credentials import Credentials
+from digrad.peers.link_ends import LinkEnd
+from digrad.peers.link_listener import EpochLinks, LinkListener
 from digrad.peers.links import Outlet, memory_of
 from digrad.peers.membership import Link, Membership, links_of
-from digrad.peers.secure import Credentials
 
 CHECK = -2  # the epoch in which links are tried out
 PINGS = 10
@@ -18,7 +18,7 @@ LINGER = 2.0  # seconds for which others may still measure what comes in here
 
 
 @dataclass(frozen=True)
-class Checked:
+class LinkCheck:
     """What was found out about a link; only its sender can measure it."""
 
     link: Link
@@ -28,17 +28,17 @@ class Checked:
     bandwidth: float | None = None  # Mbit/s
 
 
-def check_links(who: Credentials, seconds: float) -> list[Checked]:
+def check_links(who: Credentials, seconds: float) -> list[LinkCheck]:
     """Open every link of a node, wait for the others, and measure those that leave it."""
     membership = who.membership
     own = [link for link in links_of(membership.graph) if who.name in link]
     place = {name: k for k, name in enumerate(membership.names)}
-    links, board = Links(who, CHECK, {}, place, own), Board(who)
+    links, board = EpochLinks(who, CHECK, {}, place, own), LinkListener(who)
     board.use(links)
     try:
         for end in links.ends:
             end.start()
-        found: dict[Link, Checked] = {}
+        found: dict[Link, LinkCheck] = {}
         until = time.monotonic() + seconds
         while time.monotonic() < until and len(found) < len(own):
             time.sleep(0.02)
@@ -59,26 +59,26 @@ def check_links(who: Credentials, seconds: float) -> list[Checked]:
         board.close()
 
 
-def _linger(inlets: list[End]) -> None:
+def _linger(inlets: list[LinkEnd]) -> None:
     until = time.monotonic() + LINGER
     while time.monotonic() < until and any(end.up for end in inlets):
         time.sleep(0.02)
 
 
-def _check(membership: Membership, link: Link, end: End) -> Checked:
+def _check(membership: Membership, link: Link, end: LinkEnd) -> LinkCheck:
     dialler = membership.dials(link)
     if not end.up:
         reason = end.refused.partition("\n")[0] or f"{end.peer} is not there"
-        return Checked(link, dialler, reason)
+        return LinkCheck(link, dialler, reason)
     if not isinstance(end, Outlet):
-        return Checked(link, dialler)
+        return LinkCheck(link, dialler)
     small, large = (memory_of(torch.zeros(size, dtype=torch.uint8)) for size in (1, LOAD))
     there_and_back = min(_seconds(end, small) for _ in range(PINGS))
     loaded = _seconds(end, large)
     if not end.up or loaded < there_and_back:  # it was closed meanwhile: no measure of anything
-        return Checked(link, dialler)
+        return LinkCheck(link, dialler)
     rate = 8e-6 * LOAD / max(1e-9, loaded - there_and_back / 2)
-    return Checked(link, dialler, "", 500 * there_and_back, rate)
+    return LinkCheck(link, dialler, "", 500 * there_and_back, rate)
 
 
 def _seconds(outlet: Outlet, memory: memoryview) -> float:

@@ -10,25 +10,25 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.engines.processes.exchange import Exchange, Mixing
+from digrad.engines.processes.exchange import Exchange, RankMatrix
 from digrad.engines.processes.faults import PeerError
-from digrad.engines.processes.linked import Linked
+from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
-from digrad.peers.board import Links
-from digrad.peers.ends import End, waiting_for
-from digrad.peers.frames import RubbishError
-from digrad.peers.trees import Collectives
-from digrad.peers.wire import Wire
+from digrad.peers.frames import ProtocolError
+from digrad.peers.link_ends import LinkEnd, waiting_for
+from digrad.peers.link_listener import EpochLinks
+from digrad.peers.link_transport import LinkTransport
+from digrad.peers.tree_collectives import TreeCollectives
 
 EXACT = torch.float64
 KINDS = {"pull": 1, "push": 2}  # of exchanges; 3: among all nodes
 LAST_WORDS = 10.0  # seconds in which neighbours take what was sent before a node leaves
 
 
-class Peers(Linked):
+class PeerEngine(LinkedRows):
     """One node, joined with its neighbours by links; a mixer like ``Simulator``.
 
     Rows are (..., 1, dim). Neighbours wait for neighbours only: a node may be as many steps ahead
@@ -50,7 +50,7 @@ class Peers(Linked):
         net: Network,
         numbers: Sequence[int],
         rank: int,
-        links: Links,
+        links: EpochLinks,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -65,14 +65,14 @@ class Peers(Linked):
         self.nodes = self._numbers[rank : rank + 1].to(device)
         keep_freed_memory()
         self._mixing = {"pull": self._route(net.R), "push": self._route(net.C)}
-        self._transport, self._exchanges = Wire(links), 0
-        self._collectives = Collectives(net, self._transport, rank, self._number)
+        self._transport, self._exchanges = LinkTransport(links), 0
+        self._collectives = TreeCollectives(net, self._transport, rank, self._number)
 
-    def _route(self, W: csr_array) -> Mixing:
+    def _route(self, W: csr_array) -> RankMatrix:
         own = route(W, bounds_of(self.n, self.n), self.rank)
-        return Mixing.make(own, self._device, self.dtype, self._message_dtype)
+        return RankMatrix.make(own, self._device, self.dtype, self._message_dtype)
 
-    def at(self, t: int) -> "Peers":
+    def at(self, t: int) -> "PeerEngine":
         """Return the mixer of step t: this one, as long as the epoch lasts."""
         return self
 
@@ -91,11 +91,11 @@ class Peers(Linked):
                 )
             )
 
-    def _number(self, verb: str) -> tuple[int, "Naming"]:
+    def _number(self, verb: str) -> tuple[int, "LinkFailureNaming"]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
         self._exchanges += 1
         tag = 4 * self._exchanges + KINDS.get(verb, 3)
-        return tag, Naming(self.links, f"in exchange {self._exchanges} ({verb})")
+        return tag, LinkFailureNaming(self.links, f"in exchange {self._exchanges} ({verb})")
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted."""
@@ -115,13 +115,13 @@ class Peers(Linked):
 
     def hand(self, rows: Tensor, peer: int) -> None:
         """Hand rows to a neighbour, and wait until they are there."""
-        with Naming(self.links, "handing over"):
+        with LinkFailureNaming(self.links, "handing over"):
             self._collectives.hand(rows, peer)
         self.links.outlets[peer].flush(monotonic() + LAST_WORDS)
 
     def inherit(self, like: Tensor, peer: int) -> Tensor:
         """Take rows over from a neighbour."""
-        with Naming(self.links, "taking over"):
+        with LinkFailureNaming(self.links, "taking over"):
             return self._collectives.inherit(like, peer)
 
     def fail(self, reason: str) -> None:
@@ -133,7 +133,7 @@ class Peers(Linked):
         self._begun.clear()
         self.links.leave("", LAST_WORDS)
 
-    def __enter__(self) -> "Peers":
+    def __enter__(self) -> "PeerEngine":
         """Use the engine in a ``with`` block."""
         return self
 
@@ -151,10 +151,10 @@ class Peers(Linked):
                 self.fail(str(error).partition("\n")[0] or type(error).__name__)
 
 
-class Naming:
+class LinkFailureNaming:
     """A ``with`` block in which links may fail; ``doing`` says what for."""
 
-    def __init__(self, links: Links, doing: str) -> None:
+    def __init__(self, links: EpochLinks, doing: str) -> None:
         self._links, self._doing = links, doing
 
     def __enter__(self) -> None:
@@ -167,13 +167,13 @@ class Naming:
         trace: TracebackType | None,
     ) -> None:
         """Name who was behind a failure."""
-        if isinstance(error, LinkError | RubbishError):
+        if isinstance(error, LinkError | ProtocolError):
             raise PeerError(self._verdict(error)) from error
 
-    def _verdict(self, error: LinkError | RubbishError) -> str:
-        if isinstance(error, RubbishError):
+    def _verdict(self, error: LinkError | ProtocolError) -> str:
+        if isinstance(error, ProtocolError):
             return message(str(error), self._doing)
-        ends: Mapping[int, End] = {**self._links.outlets, **self._links.inlets}
+        ends: Mapping[int, LinkEnd] = {**self._links.outlets, **self._links.inlets}
         names = " and ".join(ends[rank].peer for rank in error.peers)
         hint = f"look at the output of {names}"
         if error.timed_out:

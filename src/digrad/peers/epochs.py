@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from digrad.networks.network import Network
 from digrad.networks.surviving import survive
-from digrad.peers.frames import RubbishError
+from digrad.peers.frames import ProtocolError
 from digrad.peers.membership import Link, Membership
 
 NONE = -1  # the epoch before the first
 SUMS = 1 << 20  # more sums over all nodes than anybody takes between two steps
 
 
-class Place(NamedTuple):
+class LoopPosition(NamedTuple):
     """How far a node has come: steps taken, and sums over all nodes since the last of them."""
 
     steps: int = 0
@@ -25,11 +25,11 @@ class Place(NamedTuple):
         return self.steps * SUMS + self.sums
 
     @classmethod
-    def of(cls, number: int) -> "Place":
+    def of(cls, number: int) -> "LoopPosition":
         """Read it back.
 
-        >>> Place.of(Place(7, 2).number)
-        Place(steps=7, sums=2)
+        >>> LoopPosition.of(LoopPosition(7, 2).number)
+        LoopPosition(steps=7, sums=2)
         """
         return cls(*divmod(number, SUMS))
 
@@ -49,7 +49,7 @@ class Epoch:
     @property
     def steps(self) -> int:
         """Steps taken before it."""
-        return Place.of(self.t).steps
+        return LoopPosition.of(self.t).steps
 
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
@@ -70,7 +70,7 @@ class Epoch:
                 said.get("kept") is True,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise RubbishError(f"an epoch that is none: {error!r:.100}") from error
+            raise ProtocolError(f"an epoch that is none: {error!r:.100}") from error
 
     def network(self, membership: Membership) -> Network:
         """Return the network of its members."""

@@ -22,7 +22,7 @@ _HEADER = struct.Struct("<4sQQQ")
 MARK, BYE = b"row\n", b"bye\n"
 
 
-class RubbishError(DigradError, ValueError):
+class ProtocolError(DigradError, ValueError):
     """A peer that sends what no peer of ours would."""
 
 
@@ -74,15 +74,15 @@ def header_of(raw: bytes, expected: int) -> Header:
     >>> header_of(Header(MARK, 3, 8, 1 << 40).packed(), 3)
     Traceback (most recent call last):
         ...
-    digrad.peers.frames.RubbishError: a message of 1,099,511,627,776 bytes: at most 67,108,864
+    digrad.peers.frames.ProtocolError: a message of 1,099,511,627,776 bytes: at most 67,108,864
     """
     made = Header(*_HEADER.unpack(raw))
     if made.kind not in (MARK, BYE):
-        raise RubbishError(f"{raw[:4]!r} where a message should begin")
+        raise ProtocolError(f"{raw[:4]!r} where a message should begin")
     if made.size > (LARGEST if made.kind == MARK else LONGEST):
-        raise RubbishError(f"a message of {made.size:,} bytes: at most {LARGEST:,}")
+        raise ProtocolError(f"a message of {made.size:,} bytes: at most {LARGEST:,}")
     if made.number != expected:
-        raise RubbishError(f"message {made.number} where {expected} was next")
+        raise ProtocolError(f"message {made.number} where {expected} was next")
     return made
 
 
@@ -126,14 +126,14 @@ def receive_text(sock: Connection, seconds: float, most: int = LONGEST) -> Any:
     end = time.monotonic() + seconds
     (size,) = _LENGTH.unpack(receive(sock, _LENGTH.size, end))
     if size > most:
-        raise RubbishError(f"a text of {size:,} bytes, where {most:,} are most")
+        raise ProtocolError(f"a text of {size:,} bytes, where {most:,} are most")
     raw = receive(sock, size, end)
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise RubbishError(f"a text that is no JSON: {raw[:40]!r}") from error
+        raise ProtocolError(f"a text that is no JSON: {raw[:40]!r}") from error
     if not isinstance(said, dict):
-        raise RubbishError(f"a text that is no table: {raw[:40]!r}")
+        raise ProtocolError(f"a text that is no table: {raw[:40]!r}")
     return said
 
 

@@ -12,13 +12,13 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Any, NamedTuple
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.council import Council
+from digrad.peers.coordinator import EpochCoordinator
+from digrad.peers.credentials import AT_ONCE, PATIENCE, Credentials, listen
 from digrad.peers.epochs import NONE, Epoch
 from digrad.peers.frames import hang_up, receive_text, send_text
 from digrad.peers.membership import HUB, Membership, MembershipError
 from digrad.peers.refusals import Refusals
-from digrad.peers.sealed import Sealed
-from digrad.peers.secure import AT_ONCE, PATIENCE, Credentials, listen
+from digrad.peers.tls import TLSConnection
 
 PERIOD = 0.1  # seconds between two looks at who is silent
 log = logging.getLogger("digrad.peers")
@@ -44,11 +44,11 @@ class Hub:
             raise MembershipError(message("the membership file names no hub", hint=hint))
         self._who = Credentials(membership, HUB, key_file)
         self._tell, self._history, self._refused = tell, history, Refusals(tell)
-        self._council = Council(membership, time.monotonic(), _last(history))
+        self._council = EpochCoordinator(membership, time.monotonic(), _last(history))
         self._known = len(self._council.history)
         self._lock, self._room, self._closed = Lock(), Semaphore(AT_ONCE), Event()
         self._door = listen(membership.hub.listens_at, HUB)
-        self._lines: set[Sealed] = set()
+        self._lines: set[TLSConnection] = set()
         for work in (self._open, self._watch):
             Thread(target=work, name="digrad hub", daemon=True).start()
 
@@ -110,7 +110,7 @@ class Hub:
                 self._lines.discard(sock)
                 self._council.gone(name, time.monotonic())
 
-    def _serve(self, name: str, sock: Sealed) -> None:
+    def _serve(self, name: str, sock: TLSConnection) -> None:
         while not self._closed.is_set():
             said = receive_text(sock, self._who.membership.timeout)
             with self._lock:
@@ -161,7 +161,7 @@ class Answer(NamedTuple):
         return cls(epoch, *flags, stopped, leaver, None if halt is None else int(halt))
 
 
-class Line:
+class HubConnection:
     """A node's line to the hub: it reports, and hears what is decided.
 
     Args:
@@ -196,7 +196,7 @@ class Line:
             self.up = False
             self._closed.wait(2 * PERIOD)
 
-    def _talk(self, sock: Sealed) -> None:
+    def _talk(self, sock: TLSConnection) -> None:
         while True:
             self._news.clear()
             with self._lock:

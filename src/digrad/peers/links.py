@@ -15,25 +15,25 @@ import torch
 from torch import Tensor
 
 from digrad.engines.transports.buffers import Pool
-from digrad.peers.ends import TICK, Dialer, End, ready
 from digrad.peers.frames import (
     BYE,
     HEADER_BYTES,
     MARK,
     Connection,
     Header,
-    RubbishError,
+    ProtocolError,
     header_of,
     receive,
     receive_into,
     send_all,
 )
+from digrad.peers.link_ends import TICK, Dialer, LinkEnd, ready
 
 AHEAD = 1 << 28  # bytes that may lie unread, or unsent, before the faster end waits
 _COUNT = struct.Struct("<Q")
 
 
-class Outlet(End):
+class Outlet(LinkEnd):
     """The end that sends."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Outlet(End):
     def _talk(self, sock: Connection, wanted: int) -> None:
         self._arrived(wanted)
         if wanted > self._made:
-            raise RubbishError(f"a wish for message {wanted} of {self._made}")
+            raise ProtocolError(f"a wish for message {wanted} of {self._made}")
         sent = wanted  # the next one to send
         while not self.closed and not self._stale:
             with self.changed:
@@ -144,7 +144,7 @@ def _send(sock: Connection, header: Header, memory: memoryview) -> None:
         send_all(sock, memory)
 
 
-class Inlet(End):
+class Inlet(LinkEnd):
     """The end that receives."""
 
     def __init__(

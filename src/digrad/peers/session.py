@@ -12,19 +12,19 @@ from digrad.base.errors import DigradError, lookup, message
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
-from digrad.peers.board import Board, Links
-from digrad.peers.engine import Peers
+from digrad.peers.credentials import Credentials
+from digrad.peers.engine import PeerEngine
 from digrad.peers.epochs import NONE, Epoch
-from digrad.peers.hub import Answer, Line
+from digrad.peers.hub import Answer, HubConnection
+from digrad.peers.link_listener import EpochLinks, LinkListener
+from digrad.peers.link_retry import LinkRetrier
 from digrad.peers.membership import Membership, MembershipError, links_of
-from digrad.peers.mending import Mender
-from digrad.peers.secure import Credentials
 
 log = logging.getLogger("digrad.peers")
 REMINDER = 30.0  # seconds between two lines that say that the hub is awaited
 
 
-class CountedOutError(DigradError, RuntimeError):
+class EvictedError(DigradError, RuntimeError):
     """The others have gone on without this node; it may join them again."""
 
 
@@ -51,12 +51,12 @@ class Session:
         self.epoch, self.epochs = Epoch(), list[Epoch]()
         self.fresh = True  # whether this node has no model of the run yet
         self._news, self._latest = Condition(), Answer(Epoch(), False, False, "")
-        self._links: Links | None = None
+        self._links: EpochLinks | None = None
         self._running = self._held = False
         self._begun = 0
-        self._mender: Mender | None = None
-        self._board = Board(self._who, lambda text: log.info("%s", text))
-        self._line = Line(self._who, self._heard) if membership.hub else None
+        self._mender: LinkRetrier | None = None
+        self._board = LinkListener(self._who, lambda text: log.info("%s", text))
+        self._line = HubConnection(self._who, self._heard) if membership.hub else None
 
     @property
     def goes_on(self) -> bool:
@@ -122,7 +122,7 @@ class Session:
         """Whether the hub has ended the run, as where too few nodes are left."""
         return bool(self._latest.stopped)
 
-    def join(self, t: int, about: Mapping[str, str], **options: Any) -> Peers:
+    def join(self, t: int, about: Mapping[str, str], **options: Any) -> PeerEngine:
         """Wait for the next epoch, connect with the neighbours in it, and return the engine.
 
         Args:
@@ -138,7 +138,7 @@ class Session:
             net = epoch.network(self.membership)
             place = {name: k for k, name in enumerate(epoch.members)}
             links = [link for link in links_of(net) if self.node in link]
-            ends = Links(self._who, epoch.number, about, place, links)
+            ends = EpochLinks(self._who, epoch.number, about, place, links)
             with self._news:
                 self.epoch, self._links = epoch, ends
             said = {"epoch": epoch.number, "ready": False, "lost": [], "current": epoch.to_dict()}
@@ -155,10 +155,10 @@ class Session:
             self.epochs.append(epoch)
             with self._news:
                 self._running = True
-            self._mender = Mender(self._who, epoch.cut, lambda back: self._say(mended=back))
+            self._mender = LinkRetrier(self._who, epoch.cut, lambda back: self._say(mended=back))
             self._told(epoch, time.monotonic() - began)
             numbers = [self.membership.names.index(name) for name in epoch.members]
-            return Peers(net, numbers, place[self.node], ends, **options)
+            return PeerEngine(net, numbers, place[self.node], ends, **options)
 
     @property
     def network(self) -> Network:
@@ -170,7 +170,7 @@ class Session:
         """The ranks of those who have no model of the run yet, where others have."""
         return [self.epoch.members.index(name) for name in self.epoch.newcomers]
 
-    def _may_try_again(self, ends: Links) -> bool:
+    def _may_try_again(self, ends: EpochLinks) -> bool:
         if self._line is None or any(end.final for end in ends.ends):
             return False
         down = [[*link, False] for link, end in ends.items() if not end.up]
@@ -199,7 +199,7 @@ class Session:
             hints = {"hint": f"{again} --resume", "python": f"{again} resumed=t"}
             raise PeerError(message(f"the run has stopped: {latest.stopped}", **hints))
         if not latest.member:
-            raise CountedOutError(self._counted_out(latest.epoch))
+            raise EvictedError(self._counted_out(latest.epoch))
         return latest.epoch
 
     def _decided(self, answer: Answer) -> bool:

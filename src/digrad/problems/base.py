@@ -125,7 +125,7 @@ class MeasuresItself(Protocol):
         ...
 
 
-class Effort(NamedTuple):
+class EvaluationCost(NamedTuple):
     """What something takes, whatever the machine: for each trial, and once for all together."""
 
     operations: float = 0.0  # products and sums
@@ -136,10 +136,10 @@ class Effort(NamedTuple):
 
 
 @runtime_checkable
-class Counted(Protocol):
+class CostAware(Protocol):
     """A problem that knows what it takes to measure, so that this can be kept small."""
 
-    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+    def efforts(self, metrics: Collection[str]) -> tuple[EvaluationCost, EvaluationCost]:
         """The gradients of a step, and a record of these metrics: from sizes alone."""
         ...
 

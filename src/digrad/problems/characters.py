@@ -7,8 +7,8 @@ import torch
 from digrad.base.checks import seed_of, whole
 from digrad.base.errors import ParameterError, message
 from digrad.data import read_text
-from digrad.models import Transformer
 from digrad.problems.checks import check_numbers, check_place
+from digrad.problems.models import Transformer
 from digrad.problems.modules import ModuleProblem
 
 HELD_BACK = 10  # one part in ten, at the end of the text, is for testing

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
 from digrad.base.counters import Sampler
-from digrad.base.verdicts import Check, FailedCheckError, Verdict, verdicts
 from digrad.problems.base import Problem
 
 SEEDS = (0, 1)
@@ -156,7 +156,7 @@ CHECKS: dict[str, Check] = {
 
 
 @torch.no_grad()
-def check_problem(problem: Any) -> list[Verdict]:
+def check_problem(problem: Any) -> list[CheckResult]:
     """Hold a problem to its contract.
 
     >>> from digrad.problems import Quadratic

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from digrad.base.checks import kind_of, real, seed_of, whole
 from digrad.base.choices import chosen
 from digrad.base.errors import ParameterError, message
-from digrad.data import Images, Part, read_images
+from digrad.data import Images, LabeledImages, read_images
 from digrad.data.splits import partition
-from digrad.models import MODELS
 from digrad.problems.augmentation import ShiftAndFlip
 from digrad.problems.checks import check_place
+from digrad.problems.models import MODELS
 from digrad.problems.modules import ModuleProblem
 
 
@@ -90,7 +90,7 @@ def image_problem(
     )
 
 
-def _thinned(part: Part, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _thinned(part: LabeledImages, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return so many images and labels, evenly spread; 0 returns all."""
     if not 0 < count < len(part):
         return part.pixels, part.labels

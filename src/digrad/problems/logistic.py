@@ -11,7 +11,7 @@ from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, shown
-from digrad.problems.base import Effort, Rows
+from digrad.problems.base import EvaluationCost, Rows
 from digrad.problems.checks import check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
@@ -129,7 +129,7 @@ class Logistic:
             g = self._all_samples(x, rows)
         return self._regularised(g, x)
 
-    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+    def efforts(self, metrics: Collection[str]) -> tuple[EvaluationCost, EvaluationCost]:
         """Count features: drawn ones are moved six times, all data pass by for each metric."""
         wanted, every = {*metrics}, 1.0 * self._z.numel()
         drawn = self.nodes * self.batch * self.dim if self.batch else every
@@ -137,13 +137,13 @@ class Logistic:
         passes += 2 * ("gradient_norm" in wanted)
         # Products with all data are large ones, which are six times as fast as others; what is
         # done to each margin is an exponential, which takes as long as to move 15 numbers.
-        record = Effort(
+        record = EvaluationCost(
             operations=2 / 6 * passes * every,
             numbers=15.0 * passes * len(self._z),
             shared_numbers=1.4 * passes * every,
             shared_calls=10,
         )
-        return Effort(numbers=4 * self.nodes * self.dim + 6 * drawn, shared_calls=3), record
+        return EvaluationCost(numbers=4 * self.nodes * self.dim + 6 * drawn, shared_calls=3), record
 
     def numbers(self, sample: Tensor, rows: slice) -> Tensor:
         """Return which samples were drawn, each node's counted from 0."""

@@ -15,16 +15,16 @@ from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.kernels.autotune import Pair, faster
+from digrad.kernels.layers import Conv2d, GroupNorm
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
-from digrad.problems.base import Effort, Rows
+from digrad.problems.base import EvaluationCost, Rows
+from digrad.problems.batched_gradients import Batched, BatchedGradients
 from digrad.problems.checks import check_numbers, check_place
 from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
 from digrad.problems.flat_module import FlatModule
-from digrad.problems.layers import Conv2d, GroupNorm
 from digrad.problems.losses import Loss, for_rows
-from digrad.problems.passes import Batched, Passes
-from digrad.problems.ways import Pair, faster
 
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
@@ -126,7 +126,7 @@ class ModuleProblem:
         own = deepcopy(module).to(device=device, dtype=dtype)
         self._rows = FlatModule.of(own, inputs)
         self.dim = self._rows.dim
-        self._passes = Passes(
+        self._passes = BatchedGradients(
             self._rows, self._loss, self._ready, augment, self.batch, dtype if self._half else None
         )
         classes = not self._training.targets.is_floating_point()
@@ -288,7 +288,7 @@ class ModuleProblem:
             found |= {"worst_accuracy": each.amin(-1), "mean_accuracy": mean}
         return found
 
-    def efforts(self, metrics: Collection[str]) -> tuple[Effort, Effort]:
+    def efforts(self, metrics: Collection[str]) -> tuple[EvaluationCost, EvaluationCost]:
         """Count forward passes of a sample, of which a gradient is worth three, and calls."""
         one, wanted = self._evaluation.operations(self._training), {*metrics}
         trained = len(self._training.targets)
@@ -301,8 +301,8 @@ class ModuleProblem:
         passes += [(judged * self.nodes, self.nodes)] * nodes
         samples = sum(count for count, _ in passes)
         calls = CALLS * sum(-(-count // (evaluation.AT_ONCE * k)) * k for count, k in passes)
-        step = Effort(operations=3 * one * self.nodes * self.batch, shared_calls=3 * CALLS)
-        return step, Effort(operations=one * samples, calls=calls)
+        step = EvaluationCost(operations=3 * one * self.nodes * self.batch, shared_calls=3 * CALLS)
+        return step, EvaluationCost(operations=one * samples, calls=calls)
 
     def _ready(self, inputs: Tensor) -> Tensor:
         """Return inputs as the module takes them: prepared, and in its dtype if they are real."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from digrad.base.choices import defaults
 from digrad.data.splits import SPLITS
-from digrad.models import MODELS
+from digrad.problems.models import MODELS
 
 CHOICES: dict[str, Mapping[str, Callable[..., Any]]] = {"model": MODELS, "split": SPLITS}
 

@@ -1,5 +1,6 @@
-"""Experiments: planned, run, measured, stored, resumed, read back.
+"""Experiments carried out: planned, run, measured, resumed.
 
-Pictures, tables and pages of what was recorded are in ``show``. Read ``recursion`` first: it is
-the one loop, in which algorithm, engine and problem meet; ``execute`` drives it.
+What is stored and read back is in ``results``; pictures, tables and pages are in ``show``. Read
+``recursion`` first: it is the one loop, in which algorithm, engine and problem meet; ``execute``
+drives it.
 """

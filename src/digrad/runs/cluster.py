@@ -13,8 +13,8 @@ from typing import Any
 from uuid import uuid4
 
 from digrad.base.errors import DigradError, ParameterError, message, shown
+from digrad.results.folder import JobFile
 from digrad.runs.cluster_worker import do_job, letters
-from digrad.runs.folder import JobFile
 from digrad.runs.planning import Job
 from digrad.runs.team import Common, log, packed
 from digrad.runs.worker import Task

@@ -17,14 +17,14 @@ from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.trials import apart, suitable
+from digrad.base.check_results import CheckResult, FailedCheckError, verdicts
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
-from digrad.base.verdicts import FailedCheckError, Verdict, verdicts
 from digrad.engines.processes.engine import Processes
 from digrad.engines.simulator import Simulator
 from digrad.problems import PROBLEMS, Logistic, Problem, Quadratic
 from digrad.problems import conformance as of_problems
-from digrad.runs import unwaiting_checks
+from digrad.runs import asynchronous_checks as unwaiting_checks
 from digrad.runs.recursion import Engine, Recursion, Trials
 from digrad.theory.eigenvectors import perron
 
@@ -34,7 +34,7 @@ SECONDS = 120.0  # for two processes to start and take these steps
 START = "import sys; from digrad.runs.conformance import rank; rank(*sys.argv[1:])"
 
 
-def check_target(target: str) -> Iterator[Verdict]:
+def check_target(target: str) -> Iterator[CheckResult]:
     """Hold what a text names to its contract, and say what became of each check.
 
     Args:

@@ -16,16 +16,16 @@ from digrad.algorithms.contract import Method
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
-from digrad.clocks.patient import Patient
+from digrad.engines.event_state import Activation, EventState, StepSizes, stored, taken_up
 from digrad.engines.events import Events
-from digrad.engines.flights import Flight, Steps, Who, stored, taken_up
 from digrad.engines.fused_waves import FusedWaves, fuses
 from digrad.engines.pairs import Pairs
 from digrad.networks.network import Network
 from digrad.problems.base import Compiled, Problem
-from digrad.runs.recursion import CHUNK_NUMBERS, EAGER, Moment, Pace, Recursion, Trials
-from digrad.runs.timing import Timing, Unwaiting
+from digrad.runs.recursion import CHUNK_NUMBERS, EAGER, Recursion, RunPosition, StepMode, Trials
+from digrad.runs.timing import AsynchronousTiming, Timing
 
 MOST_AHEAD = 256  # gradients of a node whose samples are drawn together
 
@@ -34,18 +34,18 @@ def unwaiting_engine(
     method: Method[Any], net: Network, timing: Timing | None, start: Tensor
 ) -> Events | Pairs:
     """Return the engine for a method that waits for nobody."""
-    assert isinstance(timing, Unwaiting)
+    assert isinstance(timing, AsynchronousTiming)
     place = {"device": start.device}
     if isinstance(method, Asynchronous):
-        assert isinstance(timing.calendar, Calendar | Patient)
+        assert isinstance(timing.calendar, Calendar | BoundedStalenessCalendar)
         return Events(method, net, timing.calendar, **place, dtype=start.dtype)
     assert isinstance(method, Pairwise)
-    assert not isinstance(timing.calendar, Calendar | Patient)
+    assert not isinstance(timing.calendar, Calendar | BoundedStalenessCalendar)
     return Pairs(method, timing.calendar, **place)
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class AsynchronousRun:
     """One asynchronous method on one problem over one engine, for several trials at once."""
 
     algorithm: Method[Any]
@@ -53,7 +53,7 @@ class Rounds:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
-    pace: Pace = EAGER
+    pace: StepMode = EAGER
 
     def __post_init__(self) -> None:
         """Refuse a problem for another number of nodes."""
@@ -62,25 +62,25 @@ class Rounds:
             hint = "give every node of the network its own data"
             raise ParameterError(message(what, hint=hint))
 
-    def start(self) -> Moment:
+    def start(self) -> RunPosition:
         """Return the state before the first gradient."""
         x = self.problem.start().expand(len(self.trials), self.engine.n, -1).clone()
-        return Moment(0, stored(self.engine.start(x)))
+        return RunPosition(0, stored(self.engine.start(x)))
 
     @torch.no_grad()
-    def advance(self, moment: Moment, stop: int) -> Moment:
+    def advance(self, moment: RunPosition, stop: int) -> RunPosition:
         """Go on until ``stop`` rounds are done; the moment given stays as it is."""
         flight = taken_up(moment.state, self.engine.state_kind, self.engine.parcel_kind)
-        return Moment(stop, stored(self._go(flight, moment.t, stop)))
+        return RunPosition(stop, stored(self._go(flight, moment.t, stop)))
 
     @torch.no_grad()
-    def walk(self, moment: Moment, stop: int) -> Iterator[Moment]:
+    def walk(self, moment: RunPosition, stop: int) -> Iterator[RunPosition]:
         """Yield where a run is after every single round."""
         for t in range(moment.t, stop):
             moment = self.advance(moment, t + 1)
             yield moment
 
-    def _go(self, flight: Flight, start: int, stop: int) -> Flight:
+    def _go(self, flight: EventState, start: int, stop: int) -> EventState:
         if isinstance(self.engine, Events):
             way = self._fused or self._gradient
             return self.engine.advance(flight, start, stop, way, self._steps)
@@ -94,7 +94,7 @@ class Rounds:
             return None
         return FusedWaves(self.engine, self._samples.of, self._at)
 
-    def _gradient(self, x: Tensor, who: Who) -> Tensor:
+    def _gradient(self, x: Tensor, who: Activation) -> Tensor:
         sample = self._samples.of(who)
         return self._at(x.transpose(0, 1), sample, who.nodes).transpose(0, 1)
 
@@ -111,10 +111,10 @@ class Rounds:
         return g
 
     @cached_property
-    def _steps(self) -> Steps:
+    def _steps(self) -> StepSizes:
         start = self.problem.start()
         base = torch.tensor(self.trials.step_sizes, dtype=torch.float64).to(start)
-        return Steps(base, self.schedule)
+        return StepSizes(base, self.schedule)
 
     @cached_property
     def _samples(self) -> "_Samples":
@@ -140,7 +140,7 @@ class _Samples:
         self._until = [0] * problem.nodes  # numbers of each node that are there, and were asked for
         self._last = [-1] * problem.nodes
 
-    def of(self, who: Who) -> Tensor:
+    def of(self, who: Activation) -> Tensor:
         """Return the samples of these gradients, on axes (trial, row, ...)."""
         until, last = self._until, self._last
         for node, number in who.pairs:
@@ -173,4 +173,4 @@ class _Samples:
         return drawn.index_select(1, self._places).movedim(2, 0)
 
 
-Loop = Recursion | Rounds
+Loop = Recursion | AsynchronousRun

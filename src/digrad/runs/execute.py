@@ -6,15 +6,15 @@ from time import monotonic
 from typing import Any
 
 from digrad.base.errors import ParameterError, message
+from digrad.results.experiment import Experiment
+from digrad.results.folder import JobFile, MemoryStore, RunFolder, Store
+from digrad.results.launches import Launch
+from digrad.results.lock import locked, refuse_held
+from digrad.results.progress import telling
 from digrad.runs.execution import Execution, Local
-from digrad.runs.experiment import Experiment
-from digrad.runs.folder import JobFile, Memory, RunFolder, Store
-from digrad.runs.launches import Launch
 from digrad.runs.local_workers import LocalCrew, most_workers
-from digrad.runs.lock import locked, refuse_held
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
-from digrad.runs.planning import Given, Job, Plan, plan, resolved
-from digrad.runs.progress import telling
+from digrad.runs.planning import Job, Overrides, Plan, plan, resolved
 from digrad.runs.team import Common, NotSentError, log, share_out
 
 WORTH_SECONDS = 15.0  # of work left, for several processes to pay for their start
@@ -28,7 +28,7 @@ def run(
     device: str = "cpu",
     resume: bool = False,
     progress: Progress | None = None,
-    given: Given | None = None,
+    given: Overrides | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     execution: Execution | None = None,
     workers: int | None = None,
@@ -74,12 +74,12 @@ def run_in_memory(
     *,
     device: str = "cpu",
     progress: Progress | None = None,
-    given: Given | None = None,
+    given: Overrides | None = None,
     workers: int | None = None,
     cluster: Any = None,
 ) -> tuple[Plan, list[JobFile]]:
     """Run an experiment without a folder; return what was run, and what came of each job."""
-    work, store = plan(resolved(experiment), device, given=given), Memory()
+    work, store = plan(resolved(experiment), device, given=given), MemoryStore()
     common = Common(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
     do_jobs(common, store, workers, cluster)
     return work, [store.jobs[job.index] for job in work.jobs]

@@ -10,10 +10,10 @@ from digrad.algorithms.contract import Algorithm
 from digrad.engines.changing import Changing, simulator
 from digrad.engines.simulator import Simulator
 from digrad.networks import as_network
-from digrad.runs.events import Loop, Rounds, unwaiting_engine
-from digrad.runs.folder import JobFile, Store
+from digrad.results.folder import JobFile, Store
+from digrad.runs.events import AsynchronousRun, Loop, unwaiting_engine
 from digrad.runs.planning import Job
-from digrad.runs.recursion import Moment, Recursion
+from digrad.runs.recursion import Recursion, RunPosition
 
 Numbers = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
 class Execution(Protocol):
     """All nodes here, or some of them, the others on other processes.
 
-    ``Moment`` means the rows of this process, unless it is called whole.
+    ``RunPosition`` means the rows of this process, unless it is called whole.
     """
 
     writes: bool  # whether this process measures and writes
@@ -35,11 +35,11 @@ class Execution(Protocol):
         """What a job left behind; the records only where they are written."""
         ...
 
-    def own(self, work: Loop, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: RunPosition) -> RunPosition:
         """Cut the rows of this process out of those of all nodes."""
         ...
 
-    def whole(self, work: Loop, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: RunPosition) -> RunPosition:
         """Put the rows of all nodes together."""
         ...
 
@@ -67,7 +67,7 @@ class Local:
         if not isinstance(job.method, Algorithm):
             events = unwaiting_engine(job.method, as_network(job.net), job.timing, start)
             pace = job.pace._replace(gradient="plain")  # of waves, none as large as the last
-            return Rounds(job.method, events, job.problem, job.scaled, job.schedule, pace)
+            return AsynchronousRun(job.method, events, job.problem, job.scaled, job.schedule, pace)
         if job.network not in self._engines:
             made = simulator(job.net, device=start.device, dtype=start.dtype)
             self._engines[job.network] = made
@@ -78,11 +78,11 @@ class Local:
         """Read it."""
         return store.job(job.index, job.made_by)
 
-    def own(self, work: Loop, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: RunPosition) -> RunPosition:
         """All of them."""
         return whole
 
-    def whole(self, work: Loop, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: RunPosition) -> RunPosition:
         """All of them."""
         return own
 

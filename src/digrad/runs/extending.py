@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from digrad.base.errors import message
-from digrad.runs.edits import parse_edit
-from digrad.runs.experiment import Experiment, ExperimentError, load_experiment, typed
-from digrad.runs.folder import JobFile, RunFolder
-from digrad.runs.launches import Launch
-from digrad.runs.lock import locked
-from digrad.runs.planning import Given, Job, plan, resolved
+from digrad.results.edits import parse_edit
+from digrad.results.experiment import Experiment, ExperimentError, load_experiment, typed
+from digrad.results.folder import JobFile, RunFolder
+from digrad.results.launches import Launch
+from digrad.results.lock import locked
+from digrad.runs.planning import Job, Overrides, plan, resolved
 
 GROWING: dict[str, Any] = {
     "steps": int,
@@ -52,7 +52,7 @@ def extend(
     small = replace(small, folders=(*folders, *small.folders))
     before = plan(small, device)
     large = grown(small, changes, before.every)
-    after = plan(large, device, given=Given(problem=before.problem))
+    after = plan(large, device, given=Overrides(problem=before.problem))
     reused = _reused(store, before.jobs, after.jobs, large)
     aside = store.set_aside()
     with locked(store.path):

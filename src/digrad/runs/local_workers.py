@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 from digrad.base.cores import usable_cores
-from digrad.runs.folder import JobFile
+from digrad.results.folder import JobFile
 from digrad.runs.planning import Job, Plan
 from digrad.runs.team import Common, packed
 from digrad.runs.worker import Stop, Task

@@ -10,10 +10,10 @@ from time import monotonic
 
 import torch
 
+from digrad.results.folder import JobFile, Store
 from digrad.runs.execution import Execution
-from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job, Plan
-from digrad.runs.record import Record, Work
+from digrad.runs.record import PlacedJob, Record
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
 THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay
@@ -121,7 +121,7 @@ def _together(
             if saved is not None and saved.done:
                 progress(job, saved.t)
                 continue
-            running = _Running(Work.make(job, execution), saved, work)
+            running = _Running(PlacedJob.make(job, execution), saved, work)
             under_way.append(running)
             running.go_on()
             turn(running)  # at once: what jobs have in common is made on the first one's way
@@ -139,7 +139,7 @@ def _together(
 class _Running:
     """A job under way: its record, and where it has gone since."""
 
-    def __init__(self, work: Work, saved: JobFile | None, plan: Plan) -> None:
+    def __init__(self, work: PlacedJob, saved: JobFile | None, plan: Plan) -> None:
         self.job, self._work = work.job, work
         self._steps, self._every = plan.experiment.steps, plan.every
         self._aside = _stream(work.job)

@@ -10,7 +10,7 @@ from math import ceil
 from typing import NamedTuple
 
 from digrad.networks.registry import AnyNetwork
-from digrad.problems.base import Counted, Effort, Problem
+from digrad.problems.base import CostAware, EvaluationCost, Problem
 
 SHARE = 0.2  # of a run that measuring may take
 RECORDS = 100  # that are wanted, where they cost little
@@ -33,7 +33,7 @@ class Cost(NamedTuple):
 
 def cost(problem: Problem, net: AnyNetwork, metrics: Collection[str], trials: int) -> Cost | None:
     """Return what a step and a record of some trials at once cost; none if nobody can tell."""
-    if not isinstance(problem, Counted):
+    if not isinstance(problem, CostAware):
         return None
     step, record = problem.efforts(metrics)
     links = (len(net.pull_graph.edges) + len(net.push_graph.edges)) / 2
@@ -45,7 +45,7 @@ def cost(problem: Problem, net: AnyNetwork, metrics: Collection[str], trials: in
     )
 
 
-def _seconds(effort: Effort, trials: int) -> float:
+def _seconds(effort: EvaluationCost, trials: int) -> float:
     each = effort.operations / OPERATIONS + effort.numbers / NUMBERS + effort.calls * CALL
     return trials * each + effort.shared_numbers / NUMBERS + effort.shared_calls * CALL
 

@@ -14,8 +14,8 @@ from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
 from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
-from digrad.runs.columns import SENT, VALUES
-from digrad.runs.recursion import Moment
+from digrad.results.columns import SENT, VALUES
+from digrad.runs.recursion import RunPosition
 from digrad.theory.cycles import root_vectors
 
 EXACT = torch.float64
@@ -27,7 +27,7 @@ def _always(net: Network) -> Callable[[int], tuple[float, float]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Gauge:
+class Evaluator:
     """Measures the state of a run; knows the weights of its network and what it sends.
 
     - ``loss``, ``gradient_norm``: f and ‖∇f‖ on all data at the method's answer xhat;
@@ -61,7 +61,7 @@ class Gauge:
         metrics: Sequence[str] = (),
         message_dtype: torch.dtype | None = None,
         sent: Callable[[int], tuple[int, int]] | None = None,
-    ) -> "Gauge":
+    ) -> "Evaluator":
         """Prepare to measure one algorithm on one network.
 
         ``metrics`` names what is read at the answer and of the nodes; none takes what the
@@ -98,7 +98,7 @@ class Gauge:
         )
 
     @torch.no_grad()
-    def read(self, moment: Moment) -> dict[str, Tensor]:
+    def read(self, moment: RunPosition) -> dict[str, Tensor]:
         """Return every metric, one number per trial; NaN where a metric has no meaning."""
         state, xhat = moment.state, self.answer(moment)
         x = self.algorithm.point(state)
@@ -117,7 +117,7 @@ class Gauge:
             return self.sent(t)
         return self.messages(t), self.bytes(t)
 
-    def answer(self, moment: Moment) -> Tensor:
+    def answer(self, moment: RunPosition) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""
         rows = self.algorithm.answer(moment.state)
         return torch.einsum("n,...nd->...d", self.answer_weights(moment.t), rows)
@@ -132,7 +132,7 @@ class Gauge:
         pulls, pushes = self.used(t)
         return self.link_bytes[0] * pulls + self.link_bytes[1] * pushes
 
-    def whole_answer(self, moment: Moment) -> Tensor:
+    def whole_answer(self, moment: RunPosition) -> Tensor:
         """Return the answer, and behind it the buffers that belong to it, if there are any."""
         kept: Tensor | None = getattr(moment.state, "buffers", None)
         if kept is None or not isinstance(self.problem, Buffered):
@@ -162,14 +162,14 @@ class Gauge:
             found["accuracy"] = problem.accuracy(xhat)
         return found
 
-    def _tracking(self, moment: Moment, none: Tensor) -> Tensor:
+    def _tracking(self, moment: RunPosition, none: Tensor) -> Tensor:
         y = self.algorithm.tracker(moment.state)
         if y is None:
             return none
         settled = self.tracker_weights(moment.t).unsqueeze(-1) * y.sum(-2, keepdim=True)
         return (y - settled).square().sum(-1).mean(-1).sqrt()
 
-    def finite(self, moment: Moment) -> Tensor:
+    def finite(self, moment: RunPosition) -> Tensor:
         """Say which trials still consist of finite numbers."""
         return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)
 

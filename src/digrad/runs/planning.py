@@ -12,7 +12,7 @@ from digrad import __version__
 from digrad.algorithms import ON_A_CLOCK, UNWAITING, Algorithm, Method, costs, methods
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
-from digrad.algorithms.estimators import ESTIMATORS, Estimated, With
+from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
@@ -26,19 +26,19 @@ from digrad.networks.timetable import silent_links
 from digrad.problems import PROBLEMS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
 from digrad.problems.options import option_defaults
-from digrad.runs.experiment import (
+from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
     ExperimentError,
     arguments,
     to_table,
 )
-from digrad.runs.folder import Labels
+from digrad.results.folder import Labels
 from digrad.runs.measuring import cost, interval
-from digrad.runs.metrics import Gauge
-from digrad.runs.recursion import Pace, Trials, check_samples
+from digrad.runs.metrics import Evaluator
+from digrad.runs.recursion import StepMode, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
-from digrad.runs.timing import Sizes, Timing, Unwaiting, simulated_vectors, timing
+from digrad.runs.timing import AsynchronousTiming, MessageSizes, Timing, simulated_vectors, timing
 from digrad.theory import Setting, constants, gamma_theorem
 from digrad.theory.cycles import root_vectors
 
@@ -50,7 +50,7 @@ GIVEN = ("nodes", "device", "dtype", "precision")  # what the experiment tells a
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Overrides:
     """Objects that stand for names of an experiment, by their labels."""
 
     problem: Problem | None = None
@@ -72,8 +72,8 @@ class Job:
     trials: Trials  # with the step sizes as the user gave them
     scale: float  # what those are multiplied by
     schedule: Schedule
-    pace: Pace
-    gauge: Gauge
+    pace: StepMode
+    gauge: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
 
@@ -109,14 +109,14 @@ def plan(
     experiment: Experiment,
     device: str = "cpu",
     *,
-    given: Given | None = None,
+    given: Overrides | None = None,
     message_dtype: torch.dtype | None = None,
 ) -> Plan:
     """Make networks, problem and algorithms; refuse impossible combinations before step 0.
 
     Classes of the user's own that the experiment names are loaded, so their files are run.
     """
-    given = given or Given()
+    given = given or Overrides()
     target, dtype = usable_device(device), getattr(torch, experiment.dtype)
     code = own_code(experiment)
     networks = _networks(experiment, given)
@@ -142,8 +142,8 @@ def plan(
             method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
-        sent = on_clock.sent if isinstance(on_clock, Unwaiting) else None
-        gauge = Gauge.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        sent = on_clock.sent if isinstance(on_clock, AsynchronousTiming) else None
+        gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()}
         for trials in _parts(experiment, name, spec, method, problem):
@@ -232,7 +232,7 @@ def _named(table: Mapping[str, Any], name: str, what: str, experiment: Experimen
     return lookup(table, name, what)
 
 
-def _networks(experiment: Experiment, given: Given) -> dict[str, AnyNetwork]:
+def _networks(experiment: Experiment, given: Overrides) -> dict[str, AnyNetwork]:
     networks = {
         spec.label: given.networks.get(spec.label) or spec.build(experiment.folders)
         for spec in experiment.networks
@@ -289,15 +289,17 @@ def clock_of(experiment: Experiment) -> Clock | None:
         raise ExperimentError(f"clock: {error}") from error
 
 
-def _sizes(method: Method[Any], problem: Problem, message_dtype: torch.dtype | None) -> Sizes:
+def _sizes(
+    method: Method[Any], problem: Problem, message_dtype: torch.dtype | None
+) -> MessageSizes:
     size = problem.start().element_size()
     rounded = message_dtype is not None and problem.dim > 1
     each = message_dtype.itemsize if rounded and message_dtype else size
-    return Sizes(-(-method.row_bits(problem.dim, 8 * each) // 8), size)
+    return MessageSizes(-(-method.row_bits(problem.dim, 8 * each) // 8), size)
 
 
 def _timing(
-    method: Method[Any], net: AnyNetwork, times: Clock | None, size: Sizes
+    method: Method[Any], net: AnyNetwork, times: Clock | None, size: MessageSizes
 ) -> Timing | None:
     """Put a method on the clock; one that waits for nobody always has one."""
     if times is None and isinstance(method, Algorithm):
@@ -332,7 +334,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     where = f"algorithms.{spec.label}.estimator"
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
     kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
-    return With(method, _made(kind, params, where))
+    return WithEstimator(method, _made(kind, params, where))
 
 
 def _check_on_a_clock(make: Any, spec: AlgorithmSpec, experiment: Experiment) -> None:
@@ -443,7 +445,7 @@ def _traceable(method: Method[Any], problem: Problem) -> bool:
 
 def _pace(
     experiment: Experiment, net: AnyNetwork, problem: Problem, method: Method[Any], trials: int
-) -> Pace:
+) -> StepMode:
     """Say whether to take several steps at once, and whether to compile the gradient."""
     sparse, on_gpu = mixes_sparsely(net), problem.start().is_cuda
     several: Any = "recorded" if on_gpu else "fused"
@@ -456,25 +458,25 @@ def _pace(
             what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
             what += "module that is computed node by node decides in Python"
             raise ExperimentError(message(what, hint='set compile = "auto"'))
-        return Pace("single", "plain")
+        return StepMode("single", "plain")
     if experiment.compile == "always":
-        return Pace(several, "compiled")
+        return StepMode(several, "compiled")
     if experiment.compile == "never" or sparse:
-        return Pace()
+        return StepMode()
     compiles, steps = isinstance(problem, Compiled), experiment.steps
     if on_gpu:
         # A recording takes a second and saves more of them in a thousand steps, of a module
         # in a hundred.
         jobs = len(experiment.networks) * len(experiment.algorithms)
         each = problem.compiling_saves(trials) if isinstance(problem, Compiled) else 0.0
-        return Pace(
+        return StepMode(
             several if steps > (100 if compiles else 1000) else "single",
             "compiled" if jobs * steps * each > MODULE_SECONDS else "plain",
         )
     if isinstance(method, Asynchronous) and not compiles:
         saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)
-        return Pace(several if saved > COMPILE_SECONDS else "single")
+        return StepMode(several if saved > COMPILE_SECONDS else "single")
     if compiles:  # a module is traced, which takes a second or two, and not fused
-        return Pace("single", "compiled" if steps > 3000 else "plain")
+        return StepMode("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)
-    return Pace(several if saved > COMPILE_SECONDS else "single")
+    return StepMode(several if saved > COMPILE_SECONDS else "single")

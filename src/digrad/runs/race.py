@@ -15,16 +15,16 @@ import torch
 from digrad.algorithms import Algorithm, Method, as_method, check
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.clocks import Clock, clock
-from digrad.clocks.patient import Patient
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.engines.changing import simulator
 from digrad.networks import AnyNetwork, Network
 from digrad.problems import Quadratic
-from digrad.runs.events import Loop, Rounds, unwaiting_engine
-from digrad.runs.experiment import arguments
-from digrad.runs.metrics import Gauge
+from digrad.results.experiment import arguments
+from digrad.runs.events import AsynchronousRun, Loop, unwaiting_engine
+from digrad.runs.metrics import Evaluator
 from digrad.runs.planning import with_memory
 from digrad.runs.recursion import Recursion, Trials
-from digrad.runs.timing import InStep, Sizes, Timing, Unwaiting, timing
+from digrad.runs.timing import AsynchronousTiming, MessageSizes, SynchronousTiming, Timing, timing
 from digrad.theory.cycles import root_vectors
 
 METHODS = ("push-pull", "sgp", "ab-cta", "r-fast", "rasgp", "ad-psgd")
@@ -32,7 +32,7 @@ STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)
 EVERY = 5  # rounds from one look to the next
 
 
-class Runner(NamedTuple):
+class RaceResult(NamedTuple):
     """How one method did on one network."""
 
     network: str
@@ -44,7 +44,7 @@ class Runner(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Course:
+class RaceSettings:
     """What is raced: until the gap is ``target`` of what it was, for at most so many rounds."""
 
     target: float = 0.01
@@ -73,9 +73,9 @@ def race(
     networks: Mapping[str, AnyNetwork],
     methods: Sequence[str],
     times: Clock,
-    sizes: Sizes,
-    course: Course | None = None,
-) -> tuple[list[Runner], dict[str, str]]:
+    sizes: MessageSizes,
+    course: RaceSettings | None = None,
+) -> tuple[list[RaceResult], dict[str, str]]:
     """Let all methods run on all networks; the first comes first, and why some cannot run."""
     found, refused = [], dict[str, str]()
     for label, net in networks.items():
@@ -87,21 +87,21 @@ def race(
             except DigradError as error:
                 refused[f"{name} on {label}"] = str(error).splitlines()[0]
                 continue
-            best = _first(with_memory(method, net), net, on_clock, course or Course())
-            found.append(Runner(label, name, *best, bottleneck(on_clock, net)))
+            best = _first(with_memory(method, net), net, on_clock, course or RaceSettings())
+            found.append(RaceResult(label, name, *best, bottleneck(on_clock, net)))
     found.sort(key=lambda one: (one.time is None, one.time or 0.0))
     return found, refused
 
 
 def _first(
-    method: Method[Any], net: AnyNetwork, on_clock: Timing, course: Course
+    method: Method[Any], net: AnyNetwork, on_clock: Timing, course: RaceSettings
 ) -> tuple[float | None, float | None, float | None]:
     """Return the best step, and gradients and time until it is there."""
     problem = Quadratic.generate(net.n, course.dim, sigma=course.sigma, dtype=torch.float64)
     fair = 1 / method.moves_by(root_vectors(net).n_pi)
     trials = Trials([0] * len(STEPS), [step * fair for step in STEPS])
     loop = _loop(method, net, on_clock, problem, trials)
-    gauge = Gauge.make(method, problem, net, ("gap",))
+    gauge = Evaluator.make(method, problem, net, ("gap",))
     moment = loop.start()
     start = gauge.read(moment)["gap"]
     each = max(1, int(on_clock.rounds(1)))
@@ -123,15 +123,15 @@ def _loop(
         return Recursion(method, engine, problem, trials, lambda t: 1.0)
     assert isinstance(net, Network)  # others were refused
     events = unwaiting_engine(method, net, on_clock, start)
-    return Rounds(method, events, problem, trials, lambda t: 1.0)
+    return AsynchronousRun(method, events, problem, trials, lambda t: 1.0)
 
 
 def bottleneck(on_clock: Timing, net: AnyNetwork) -> str:
     """Say what a step waits for longest: a node's gradient or a link."""
-    if isinstance(on_clock, Unwaiting):
-        old = isinstance(on_clock.calendar, Patient)
+    if isinstance(on_clock, AsynchronousTiming):
+        old = isinstance(on_clock.calendar, BoundedStalenessCalendar)
         return "messages of the exchange before" if old else "nobody waits"
-    assert isinstance(on_clock, InStep)
+    assert isinstance(on_clock, SynchronousTiming)
     waiting = on_clock.waiting
     spans = waiting.spans(0, 20)
     computing = np.mean([span.computed - span.start for span in spans], axis=0)

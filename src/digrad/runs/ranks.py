@@ -18,13 +18,13 @@ from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.processes.handshake import meet
 from digrad.engines.processes.store import next_corner
+from digrad.results.folder import JobFile, Store
+from digrad.results.wall_clock import WallClock
 from digrad.runs.events import Loop
 from digrad.runs.execution import Numbers
-from digrad.runs.folder import JobFile, Store
 from digrad.runs.planning import Job
-from digrad.runs.recursion import Moment, Recursion
+from digrad.runs.recursion import Recursion, RunPosition
 from digrad.runs.scalars import Scalars
-from digrad.runs.wall import WallClock
 
 T = TypeVar("T")
 
@@ -137,12 +137,12 @@ class Distributed:
         head = job.labels, said["t"], said["done"]
         return JobFile(*head, none, steps, ends, arrays, None, job.made_by)
 
-    def own(self, work: Loop, whole: Moment) -> Moment:
+    def own(self, work: Loop, whole: RunPosition) -> RunPosition:
         """Cut out this rank's rows, laid out as a step leaves them."""
         rows = work.engine.rows
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
-    def whole(self, work: Loop, own: Moment) -> Moment:
+    def whole(self, work: Loop, own: RunPosition) -> RunPosition:
         """Collect the rows of all ranks."""
         if self._wall is not None:
             self._wall.arrived()
@@ -170,9 +170,9 @@ def _processes(work: Loop) -> Processes:
     return work.engine
 
 
-def _each(moment: Moment, change: Callable[[Tensor], Tensor]) -> Moment:
+def _each(moment: RunPosition, change: Callable[[Tensor], Tensor]) -> RunPosition:
     values = [None if v is None else change(v) for v in moment.state]
-    return Moment(moment.t, type(moment.state)(*values))
+    return RunPosition(moment.t, type(moment.state)(*values))
 
 
 def _header(job: JobFile) -> dict[str, Any]:

@@ -8,19 +8,19 @@ import torch
 from numpy.typing import NDArray
 
 from digrad.algorithms.contract import StepsAtHome
-from digrad.runs.columns import VALUES
+from digrad.results.columns import VALUES
+from digrad.results.folder import JobFile
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
-from digrad.runs.folder import JobFile
 from digrad.runs.planning import Job
-from digrad.runs.recursion import EAGER, Moment
+from digrad.runs.recursion import EAGER, RunPosition
 from digrad.runs.timing import Timing
 
 KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class PlacedJob:
     """A job where its nodes live."""
 
     job: Job
@@ -28,11 +28,11 @@ class Work:
     recursion: Loop
 
     @classmethod
-    def make(cls, job: Job, execution: Execution) -> "Work":
+    def make(cls, job: Job, execution: Execution) -> "PlacedJob":
         """Put a job on its engine."""
         return cls(job, execution, execution.recursion(job))
 
-    def ended(self, moment: Moment) -> NDArray[np.bool_]:
+    def ended(self, moment: RunPosition) -> NDArray[np.bool_]:
         """Say which trials have left the finite numbers, at any node."""
         finite = self.job.gauge.finite(moment)
         ended: NDArray[np.bool_] = ~self.execution.everywhere(self.recursion, finite).cpu().numpy()
@@ -43,14 +43,14 @@ class Work:
 class Record:
     """A job under way: where it is and what has been measured."""
 
-    moment: Moment
-    whole: Moment  # with the rows of all nodes; the same as the other where nothing is written
+    moment: RunPosition
+    whole: RunPosition  # with the rows of all nodes; the same as the other where nothing is written
     steps: list[int]
     numbers: list[Numbers]
     diverged_at: NDArray[np.int64]
 
     @classmethod
-    def open(cls, work: Work, saved: JobFile | None) -> "Record":
+    def open(cls, work: PlacedJob, saved: JobFile | None) -> "Record":
         """Go on with what was saved, or record the start."""
         start = work.recursion.start()
         if saved is None:
@@ -58,16 +58,16 @@ class Record:
             return fresh._noted(work, start)
         device = work.job.problem.start().device
         fields = {k: torch.from_numpy(v).to(device) for k, v in saved.state.items()}
-        whole = Moment(saved.t, type(start.state)(**fields))
+        whole = RunPosition(saved.t, type(start.state)(**fields))
         own = work.execution.own(work.recursion, whole)
         kept = whole if work.execution.writes else own
         return cls(own, kept, saved.steps.tolist(), list(saved.records), saved.diverged_at)
 
-    def ahead(self, work: Work, stop: int) -> Moment:
+    def ahead(self, work: PlacedJob, stop: int) -> RunPosition:
         """Go on to ``stop``; on a GPU nobody waits for it here."""
         return _packed(work.recursion.advance(self.moment, stop))
 
-    def recorded(self, work: Work, after: Moment) -> "Record":
+    def recorded(self, work: PlacedJob, after: RunPosition) -> "Record":
         """Record where a job has gone; find the exact step of every divergence on the way."""
         ended = work.ended(after) & (self.diverged_at < 0)
         diverged = self.diverged_at.copy()
@@ -75,7 +75,7 @@ class Record:
             diverged[ended] = _first_infinite(work, self.moment, after.t)[ended]
         return replace(self, diverged_at=diverged)._noted(work, after)
 
-    def _noted(self, work: Work, moment: Moment) -> "Record":
+    def _noted(self, work: PlacedJob, moment: RunPosition) -> "Record":
         job, execution = work.job, work.execution
         whole = execution.whole(work.recursion, moment)
         if not execution.writes:
@@ -111,7 +111,7 @@ def axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
     return np.array([[timing.time(t), timing.rounds(t)] for t in steps])
 
 
-def _first_infinite(work: Work, moment: Moment, stop: int) -> NDArray[np.int64]:
+def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[np.int64]:
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(work.job.trials), stop)
     slow = replace(work.recursion, pace=EAGER)
@@ -120,10 +120,10 @@ def _first_infinite(work: Work, moment: Moment, stop: int) -> NDArray[np.int64]:
     return found
 
 
-def _packed(moment: Moment) -> Moment:
+def _packed(moment: RunPosition) -> RunPosition:
     """Lay a state out as a file gives it back: sums round differently in another layout."""
     values = (None if v is None else v.contiguous() for v in moment.state)
-    return Moment(moment.t, type(moment.state)(*values))
+    return RunPosition(moment.t, type(moment.state)(*values))
 
 
 def _arrays(state: Any) -> dict[str, np.ndarray[Any, Any]]:

@@ -12,7 +12,7 @@ from digrad.algorithms.contract import Mixer
 Block = Callable[..., Any]
 
 
-class Recording:
+class CudaRecording:
     """A block of steps as a CUDA graph: launched as a whole, without Python in between.
 
     It reads from and writes to tensors of its own, so that replays follow one another without

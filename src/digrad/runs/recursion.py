@@ -16,7 +16,7 @@ from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
-from digrad.runs.recording import Block, Recording, cloned
+from digrad.runs.recording import Block, CudaRecording, cloned
 
 CHUNK_NUMBERS = 2_000_000  # random numbers drawn ahead of the steps that use them
 ON_A_GPU = 8  # times as many there: drawing is a hundred small kernels whatever their size
@@ -50,7 +50,7 @@ class Stacking(Protocol):
         ...
 
 
-class Moment(NamedTuple):
+class RunPosition(NamedTuple):
     """Where a run is: a complete checkpoint."""
 
     t: int  # steps taken
@@ -75,7 +75,7 @@ class Trials:
         return len(self.seeds)
 
 
-class Pace(NamedTuple):
+class StepMode(NamedTuple):
     """How steps are taken; results differ by rounding at most.
 
     Steps are taken ``single``, one after the other; ``fused``, eight as one compiled graph, which
@@ -87,7 +87,7 @@ class Pace(NamedTuple):
     gradient: Literal["plain", "compiled"] = "plain"
 
 
-EAGER = Pace()
+EAGER = StepMode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Recursion:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
-    pace: Pace = EAGER
+    pace: StepMode = EAGER
 
     def __post_init__(self) -> None:
         """Refuse a problem for another number of nodes, and recordings of what is on no GPU."""
@@ -120,7 +120,7 @@ class Recursion:
                 )
             )
 
-    def start(self) -> Moment:
+    def start(self) -> RunPosition:
         """Return the state before the first step: every row of every trial at the start."""
         rows = self.engine.rows.stop - self.engine.rows.start
 
@@ -129,13 +129,13 @@ class Recursion:
 
         state: Any = self.algorithm.init(every(self.problem.start()))
         if not self._buffered:
-            return Moment(0, state)
+            return RunPosition(0, state)
         kept = every(self._buffers_of.buffers())
         kind: Any = type(state)
-        return Moment(0, joined(kind, ("buffers",))(*state, kept))
+        return RunPosition(0, joined(kind, ("buffers",))(*state, kept))
 
     @torch.no_grad()
-    def advance(self, moment: Moment, stop: int) -> Moment:
+    def advance(self, moment: RunPosition, stop: int) -> RunPosition:
         """Take steps until ``stop`` of them are done; the moment given stays as it is.
 
         The result depends on the numbers of the steps alone, not on how often one stops
@@ -150,7 +150,7 @@ class Recursion:
             state = take(state, steps, samples, lrs)
         if any(state is recording.state for recording in self._recordings.values()):
             state = cloned(state)  # as a recording goes on writing into its own
-        return Moment(stop, state)
+        return RunPosition(stop, state)
 
     def _one_by_one(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
         # Taken apart at once: on small problems every view costs as much as a product.
@@ -167,7 +167,7 @@ class Recursion:
         return state
 
     @torch.no_grad()
-    def walk(self, moment: Moment, stop: int) -> Iterator[Moment]:
+    def walk(self, moment: RunPosition, stop: int) -> Iterator[RunPosition]:
         """Yield where a run is after every single step until ``stop`` of them are done."""
         state = moment.state
         for steps in self._stretches(moment.t, stop):
@@ -177,7 +177,7 @@ class Recursion:
                 take = self._estimated(t) if self._estimates else self._block
                 state = self._own(state)
                 state = take(self._mixer(t), state, samples[k : k + 1], lrs[k : k + 1])
-                yield Moment(t + 1, state)
+                yield RunPosition(t + 1, state)
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
@@ -336,7 +336,7 @@ class Recursion:
             return self._estimated(part.start)
         if self.pace.steps == "recorded" and part.start > 0 and not self._draws:
             kind = len(part), net
-            return self._recordings.setdefault(kind, Recording(self._block))
+            return self._recordings.setdefault(kind, CudaRecording(self._block))
         return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Any, state: Any, samples: Tensor, lrs: Tensor, *parts: Tensor) -> Any:
@@ -353,7 +353,7 @@ class Recursion:
         return graph
 
     @cached_property
-    def _recordings(self) -> dict[tuple[int, Mixer], "Recording"]:
+    def _recordings(self) -> dict[tuple[int, Mixer], "CudaRecording"]:
         return {}  # by how many steps they take, and how these mix
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 
 from digrad.base.errors import ParameterError, message
 from digrad.optim.loggers import Writer
-from digrad.runs.columns import VALUES
+from digrad.results.columns import VALUES
 from digrad.runs.execution import Numbers
 
 

@@ -18,8 +18,8 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from digrad.base.errors import DigradError, message
-from digrad.runs.folder import JobFile, Store
-from digrad.runs.planning import NOT_BY_NAME, Given, Job, Plan
+from digrad.results.folder import JobFile, Store
+from digrad.runs.planning import NOT_BY_NAME, Job, Overrides, Plan
 from digrad.runs.worker import At, Failed, Order, Stored, Unreadable
 
 TRIES = 3  # workers that may die at one job
@@ -43,7 +43,7 @@ class Common:
 
     work: Plan
     device: str
-    given: Given | None
+    given: Overrides | None
     progress: Callable[[Job, int], None]
     checkpoint_seconds: float
 
@@ -220,7 +220,7 @@ class _Pickler(pickle.Pickler):
 def packed(common: Common, threads: int) -> bytes:
     """Write down what workers have to know; networks as they are, for their files may change."""
     work = common.work
-    given = replace(common.given or Given(), networks=dict(work.networks))
+    given = replace(common.given or Overrides(), networks=dict(work.networks))
     described = {a.label for a in work.experiment.algorithms if a.algorithm not in NOT_BY_NAME}
     objects = {k: v for k, v in given.algorithms.items() if k not in described}
     by_name = work.experiment.problem.kind not in NOT_BY_NAME  # which workers make themselves

@@ -10,13 +10,13 @@ from digrad.algorithms import Method
 from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import is_own
 from digrad.clocks import Clock
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.draws import Floats
-from digrad.clocks.patient import Patient
 from digrad.networks import AnyNetwork, as_any
-from digrad.runs.experiment import Experiment, load_experiment
-from digrad.runs.folder import JobFile, RunFolder
+from digrad.results.experiment import Experiment, load_experiment
+from digrad.results.folder import JobFile, RunFolder
 from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
-from digrad.runs.timing import InStep, Sizes, Unwaiting, timing
+from digrad.runs.timing import AsynchronousTiming, MessageSizes, SynchronousTiming, timing
 
 GRADIENTS = 8  # that a picture shows of a node without bad luck, about
 
@@ -65,20 +65,20 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
 
 
 def lanes_of(
-    method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes, until: float
+    method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes, until: float
 ) -> list[Lane]:
     """Return what the nodes of one network do until some time."""
     on_clock = timing(method, net, clock, sizes)
     lanes = [Lane([], []) for _ in range(net.n)]
-    if isinstance(on_clock, InStep):
+    if isinstance(on_clock, SynchronousTiming):
         _in_step(on_clock, lanes, until)
     else:
-        assert isinstance(on_clock, Unwaiting)
+        assert isinstance(on_clock, AsynchronousTiming)
         _unwaiting(on_clock, clock, lanes, until)
     return lanes
 
 
-def _in_step(on_clock: InStep, lanes: list[Lane], until: float) -> None:
+def _in_step(on_clock: SynchronousTiming, lanes: list[Lane], until: float) -> None:
     step = 0
     while (start := on_clock.waiting.starts(step)).min() < until:
         (span,) = on_clock.waiting.spans(step, step + 1)
@@ -89,12 +89,12 @@ def _in_step(on_clock: InStep, lanes: list[Lane], until: float) -> None:
         step += 1
 
 
-def _unwaiting(on_clock: Unwaiting, clock: Clock, lanes: list[Lane], until: float) -> None:
+def _unwaiting(on_clock: AsynchronousTiming, clock: Clock, lanes: list[Lane], until: float) -> None:
     """A gradient that ends when it does began as long before as it takes; gaps are waits.
 
     Who waits for messages does so with its gradient in hand.
     """
-    hand = isinstance(on_clock.calendar, Patient)
+    hand = isinstance(on_clock.calendar, BoundedStalenessCalendar)
     last, rounds = [0.0] * len(lanes), 0
     while rounds == 0 or min(last) < until:
         found = on_clock.calendar.rounds(rounds, rounds + 1)
@@ -129,7 +129,7 @@ def _method(experiment: Experiment, label: str) -> Method[Any] | None:
     return None if own else method_of(experiment, spec)
 
 
-def _sizes(method: Method[Any], job: JobFile) -> Sizes:
+def _sizes(method: Method[Any], job: JobFile) -> MessageSizes:
     rows = job.answers if job.answers is not None else next(iter(job.state.values()))
     bits = method.row_bits(rows.shape[-1], 8 * rows.itemsize)
-    return Sizes(-(-bits // 8), rows.itemsize)
+    return MessageSizes(-(-bits // 8), rows.itemsize)

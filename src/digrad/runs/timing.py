@@ -9,22 +9,22 @@ import torch
 
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.contract import Algorithm, Method, Needs, called
-from digrad.algorithms.exchanges import Exchange, exchanges
+from digrad.algorithms.exchanges import MixingCall, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
 from digrad.clocks import Clock
+from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
-from digrad.clocks.changing import ChangingLinks
-from digrad.clocks.links import Links
+from digrad.clocks.changing import ChangingLinkDelays
+from digrad.clocks.links import LinkDelays
 from digrad.clocks.meetings import Meetings, WaitingMeetings
-from digrad.clocks.patient import Patient
-from digrad.clocks.waiting import Trip, Waiting
+from digrad.clocks.synchronous import SynchronousSchedule, Trip
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
 
 
-class Sizes(NamedTuple):
+class MessageSizes(NamedTuple):
     """Bytes of a vector and of a single number."""
 
     vector: float
@@ -44,10 +44,10 @@ class Timing(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class InStep:
+class SynchronousTiming:
     """A method that waits."""
 
-    waiting: Waiting
+    waiting: SynchronousSchedule
 
     def time(self, t: int) -> float:
         """When the last node has done it."""
@@ -59,10 +59,10 @@ class InStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Unwaiting:
+class AsynchronousTiming:
     """A method that waits for nobody."""
 
-    calendar: Calendar | Patient | Meetings | WaitingMeetings
+    calendar: Calendar | BoundedStalenessCalendar | Meetings | WaitingMeetings
     sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a round
 
     def time(self, t: int) -> float:
@@ -74,7 +74,7 @@ class Unwaiting:
         return float(t)
 
 
-def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> Timing:
+def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes) -> Timing:
     """Put a method on a clock.
 
     Raises:
@@ -94,14 +94,20 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> 
     return in_pairs(method, net, clock, sizes)
 
 
-def in_step(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> InStep:
+def in_step(
+    method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+) -> SynchronousTiming:
     """Put a synchronous method on a clock."""
-    return InStep(Waiting(clock, net.n, _trips(method, net, clock, sizes), method.samples))
+    return SynchronousTiming(
+        SynchronousSchedule(clock, net.n, _trips(method, net, clock, sizes), method.samples)
+    )
 
 
-def _trips(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) -> list[Trip]:
+def _trips(
+    method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+) -> list[Trip]:
     """Put exchanges that wait for the same into one message."""
-    groups: dict[tuple[Any, ...], list[Exchange]] = {}
+    groups: dict[tuple[Any, ...], list[MixingCall]] = {}
     place: dict[int, int] = {}  # from an exchange to its trip
     for k, one in enumerate(exchanges(method)):
         after = tuple(sorted({place[j] for j in one.after}))
@@ -112,27 +118,33 @@ def _trips(method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: Sizes) 
 
 
 def _links(
-    group: list[Exchange], net: AnyNetwork, clock: Clock, sizes: Sizes
-) -> Links | ChangingLinks:
+    group: list[MixingCall], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+) -> LinkDelays | ChangingLinkDelays:
     size = {
         verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)
         for verb in ("pull", "push", "mean")
     }
     if size["mean"]:  # for the delay; a server stands in between
         whole = net.union if isinstance(net, Timetable) else net
-        return Links.of(whole, clock, size["mean"], 0.0)
+        return LinkDelays.of(whole, clock, size["mean"], 0.0)
     if isinstance(net, Timetable):
-        return ChangingLinks.of(net, clock, size["pull"], size["push"])
-    return Links.of(net, clock, size["pull"], size["push"])
+        return ChangingLinkDelays.of(net, clock, size["pull"], size["push"])
+    return LinkDelays.of(net, clock, size["pull"], size["push"])
 
 
-def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:
+def alone(
+    method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: MessageSizes
+) -> AsynchronousTiming:
     """Put an asynchronous method on a clock."""
     refuse_loss(method, clock)
     pull, push = parcel_sizes(method)
     by_pull, by_push = (part[0] * sizes.vector + part[1] * sizes.scalar for part in (pull, push))
-    links = Links.of(net, clock, by_pull, by_push)
-    calendar = Patient(clock, links, method.every) if method.waits else Calendar(clock, links)
+    links = LinkDelays.of(net, clock, by_pull, by_push)
+    calendar = (
+        BoundedStalenessCalendar(clock, links, method.every)
+        if method.waits
+        else Calendar(clock, links)
+    )
     degrees = [
         np.bincount(graph.edges[:, 0], minlength=net.n)
         for graph in (net.pull_graph, net.push_graph)
@@ -144,19 +156,21 @@ def alone(method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: Siz
         gives = calendar.exchanges(t)
         return int(gives @ vectors), int(gives @ total)
 
-    return Unwaiting(calendar, sent)
+    return AsynchronousTiming(calendar, sent)
 
 
-def in_pairs(method: Pairwise[Any], net: Network, clock: Clock, sizes: Sizes) -> Unwaiting:
+def in_pairs(
+    method: Pairwise[Any], net: Network, clock: Clock, sizes: MessageSizes
+) -> AsynchronousTiming:
     """Put a method of meetings on a clock: a meeting is a vector each way."""
-    links = Links.of(net, clock, sizes.vector, 0.0)
+    links = LinkDelays.of(net, clock, sizes.vector, 0.0)
     found = WaitingMeetings(clock, links, method.every) if method.waits else Meetings(clock, links)
 
     def sent(t: int) -> tuple[int, int]:
         both = 2 * found.meetings(t)
         return both, int(both * sizes.vector)
 
-    return Unwaiting(found, sent)
+    return AsynchronousTiming(found, sent)
 
 
 def kept_vectors(method: Method[Any]) -> int:

@@ -18,16 +18,16 @@ from digrad.algorithms.contract import Algorithm
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
-from digrad.runs.experiment import Experiment, load_experiment, parse_experiment, to_table
-from digrad.runs.folder import RunFolder
-from digrad.runs.launches import Launch, launcher
-from digrad.runs.lock import locked
+from digrad.results.experiment import Experiment, load_experiment, parse_experiment, to_table
+from digrad.results.folder import RunFolder
+from digrad.results.launches import Launch, launcher
+from digrad.results.lock import locked
+from digrad.results.progress import telling
+from digrad.results.wall_clock import WallClock
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolved
-from digrad.runs.progress import telling
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
-from digrad.runs.wall import WallClock
 
 
 def train(

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from digrad.runs.folder import JobFile
+    from digrad.results.folder import JobFile
     from digrad.runs.planning import Job, Plan
 
 
@@ -196,7 +196,7 @@ def do_task(work: "Plan", task: Task, wire: Sender, seconds: float) -> None:
 def _refuse_another(job: "Job", task: Task) -> None:
     """Raise if this process has made of the experiment something else than its parent has."""
     from digrad.base.errors import message
-    from digrad.runs.folder import RunFolderError
+    from digrad.results.folder import RunFolderError
 
     for part, text in task.made_by.items():
         if job.made_by.get(part) != text:

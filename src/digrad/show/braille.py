@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from digrad.base.text import number
-from digrad.runs.results import Floats
+from digrad.results.trials import Floats
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "white")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a cell: by column, from the top

@@ -13,8 +13,8 @@ import numpy as np
 
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.runs.columns import COLUMNS, TIMED, VALUES
-from digrad.runs.results import Results
+from digrad.results.columns import COLUMNS, TIMED, VALUES
+from digrad.results.trials import Results
 
 NAMES = ("run", "network", "algorithm")
 

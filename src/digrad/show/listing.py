@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.base.text import duration, number, size
-from digrad.runs.states import RunState
+from digrad.results.run_state import RunState
 
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "damaged": "red"}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from digrad.runs.experiment import Experiment
+from digrad.results.experiment import Experiment
 
 TESTED = ("accuracy", "worst_accuracy", "mean_accuracy")
 

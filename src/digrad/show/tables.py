@@ -11,8 +11,8 @@ from rich.table import Table
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.text import number
-from digrad.runs.columns import GROWING, METRICS
-from digrad.runs.results import Curve, Key, Results
+from digrad.results.columns import GROWING, METRICS
+from digrad.results.trials import Curve, Key, Results
 from digrad.show.layout import Columns, Fitted, write_csv
 
 WORDS = ("run", "network", "algorithm", "behind", "verdict", "note")

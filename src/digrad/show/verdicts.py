@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from digrad.answers import Best, Gap, Standing, Verdict
 from digrad.base.text import number
+from digrad.results import Best, Contender, Gap, Verdict
 from digrad.show.tables import Row, Spread
 
 
@@ -12,7 +12,7 @@ def verdict_rows(verdict: Verdict) -> list[Row]:
     return [_row(standing, verdict) for standing in verdict.rows]
 
 
-def _row(standing: Standing, verdict: Verdict) -> Row:
+def _row(standing: Contender, verdict: Verdict) -> Row:
     best = standing.best
     head = {"run": best.run, "network": best.network, "algorithm": best.algorithm}
     spread = Spread(best.value, best.std if best.seeds - best.failed > 1 else None)

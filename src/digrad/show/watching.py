@@ -10,32 +10,32 @@ from rich.text import Text
 
 from digrad.base.errors import DigradError
 from digrad.base.text import number
-from digrad.runs.columns import GROWING
-from digrad.runs.progress import Told
-from digrad.runs.results import Curve, Key, Results
-from digrad.runs.states import RunState, state_of
+from digrad.results.columns import GROWING
+from digrad.results.progress import RunAnnouncements
+from digrad.results.run_state import RunState, state_of
+from digrad.results.trials import Curve, Key, Results
 from digrad.show.braille import COLOURS, draw, mark_of
 
 MOST_PANELS = 4  # networks that a terminal has room for
 
 
 @dataclass(frozen=True)
-class Sight:
+class RunView:
     """What is seen of a run at one moment."""
 
     run: RunState
-    told: Told | None
+    told: RunAnnouncements | None
     results: Results | None  # none before the first checkpoint
 
     @classmethod
-    def of(cls, folder: str | Path) -> "Sight":
+    def of(cls, folder: str | Path) -> "RunView":
         """Look at a run folder; nothing of the user's own is loaded.
 
         Raises:
             ParameterError: if there is no run in it.
         """
         run = state_of(folder)
-        told = Told.read(run.path) if run.state == "running" else None
+        told = RunAnnouncements.read(run.path) if run.state == "running" else None
         try:
             results = Results.read(run.path)
         except DigradError:  # nothing yet, or damaged, which the state says
@@ -77,7 +77,7 @@ def _rank(curve: Curve, metric: str) -> tuple[int, float]:
     return curve.diverged, sign * float(last.mean()) if len(last) else np.inf
 
 
-def as_text(sight: Sight, metric: str = "", wide: int = 80) -> RenderableType:
+def as_text(sight: RunView, metric: str = "", wide: int = 80) -> RenderableType:
     """Lay out what is seen for a terminal: a line, a bar, the curves of each network."""
     parts: list[RenderableType] = [Text(sight.line, style="bold"), _bar(sight, wide)]
     if sight.results is None or not sight.results.metrics:
@@ -94,7 +94,7 @@ def as_text(sight: Sight, metric: str = "", wide: int = 80) -> RenderableType:
     return Group(*parts)
 
 
-def _bar(sight: Sight, wide: int) -> Text:
+def _bar(sight: RunView, wide: int) -> Text:
     """Return how much is done, as a bar: it is there where there are no colours, too."""
     room = max(10, wide - 4)
     full = int(room * min(1.0, sight.run.done / sight.run.total)) if sight.run.total else 0

@@ -28,7 +28,7 @@ Vectors = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
+class CyclicPerron:
     """φ and ψ of a timetable, one row for each slot, and what follows from them."""
 
     phi: Vectors  # φ before each slot
@@ -69,7 +69,7 @@ class Turning:
         return np.asarray(self.psi[(t - 1) // self.every % len(self.psi)])
 
 
-def root_vectors(net: AnyNetwork) -> Perron | Turning:
+def root_vectors(net: AnyNetwork) -> Perron | CyclicPerron:
     """Return the root eigenvectors of a network, or those of a timetable, which turn with it.
 
     >>> from digrad.networks import one_peer_exponential
@@ -84,7 +84,7 @@ def root_vectors(net: AnyNetwork) -> Perron | Turning:
         pushes = [_lifted(net, slot, links) for slot in net.expected]
     phi = _turned([csr_array(slot.R.T) for slot in reversed(net.expected)])[::-1]
     psi = _turned(pushes)[:, : net.n]
-    return Turning(phi, psi, net.every, net.is_random)
+    return CyclicPerron(phi, psi, net.every, net.is_random)
 
 
 def _turned(flows: Sequence[csr_array]) -> Vectors:

@@ -10,7 +10,7 @@ from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
 from digrad.theory.certified import RateConstants
 from digrad.theory.eigenvectors import Perron, perron
-from digrad.theory.large import Mixing
+from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.network_constants import MATRIX_N, _pull_sums, _push_sums
 
@@ -39,7 +39,7 @@ def form_constants(
     """
     a, b = (lookup(MIXED, form, "form") for form in (x_form, y_form))
     p = perron(net)
-    mixing = Mixing(net, p)
+    mixing = LargeMixing(net, p)
     vectors = _push_sums(mixing, rtol, effort) | _pull_sums(mixing, rtol, effort)
     values = _vectors(net, p, a, b, vectors)
     values |= _matrices(mixing, a, b, vectors, rtol, effort)
@@ -66,7 +66,7 @@ def _vectors(
 
 
 def _matrices(
-    mixing: Mixing, a: int, b: int, vectors: dict[str, Bracket], rtol: float, effort: float
+    mixing: LargeMixing, a: int, b: int, vectors: dict[str, Bracket], rtol: float, effort: float
 ) -> dict[str, float]:
     """N5, N6, N8, N9, V and V_R."""
     n, names = mixing.net.n, [name for name in (*NORMS, *SQUARES) if name != "N7"]

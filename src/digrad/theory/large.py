@@ -16,7 +16,7 @@ from digrad.theory.contraction import Contraction, contraction
 from digrad.theory.eigenvectors import Perron
 
 
-class Mixing:
+class LargeMixing:
     """What is proved of R and of Cᵀ, found when first asked for."""
 
     def __init__(self, net: Network, p: Perron) -> None:

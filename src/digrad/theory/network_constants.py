@@ -16,7 +16,7 @@ from digrad.theory.bracket import Bracket, maximum
 from digrad.theory.contraction import Contraction
 from digrad.theory.decay import Summand
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
-from digrad.theory.large import Mixing
+from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
 from digrad.theory.norms import EPS, mixing_time
@@ -143,7 +143,7 @@ def constants(
     Bracket(4, 4)
     """
     p = perron(net) if vectors is None else vectors
-    mixing = Mixing(net, p)
+    mixing = LargeMixing(net, p)
     values = {**_push_sums(mixing, rtol, effort), **_pull_sums(mixing, rtol, effort)}
     values |= _matrix_sums(mixing, values, rtol, effort)
     values = {name: _widened(values[name]) for name in (*NAMES, *RATE_NAMES)}
@@ -156,7 +156,7 @@ def constants(
     return Constants(net.n, p.pi, float(p.pi_R @ p.pi_R), values, rule, notes)
 
 
-def _push_sums(mixing: Mixing, rtol: float, effort: float) -> dict[str, Bracket]:
+def _push_sums(mixing: LargeMixing, rtol: float, effort: float) -> dict[str, Bracket]:
     """M1, M2, N1, N2, N1', N2': the sums over v_t = π_Rᵀ C̃ᵗ; three of them have an extra term."""
     net, p = mixing.net, mixing.p
     vanishing = ("M2", "N1", "N2", "N1p", "N2p")
@@ -176,7 +176,7 @@ def _push_sums(mixing: Mixing, rtol: float, effort: float) -> dict[str, Bracket]
     return exact if _vanish(found, vanishing) else found
 
 
-def _pull_sums(mixing: Mixing, rtol: float, effort: float) -> dict[str, Bracket]:
+def _pull_sums(mixing: LargeMixing, rtol: float, effort: float) -> dict[str, Bracket]:
     """N3, N4: the sums over w_t = R̃ᵗ π_C."""
     net, p = mixing.net, mixing.p
     exact = dict.fromkeys(("N3", "N4"), EXACT_ZERO)
@@ -222,7 +222,7 @@ def _averaging(
 
 
 def _matrix_sums(
-    mixing: Mixing, vectors: dict[str, Bracket], rtol: float, effort: float
+    mixing: LargeMixing, vectors: dict[str, Bracket], rtol: float, effort: float
 ) -> dict[str, Bracket]:
     """N5..N9, V and V_R: the sums over A_t, B_t, their differences, and U_t."""
     net, p = mixing.net, mixing.p

@@ -38,7 +38,7 @@ class Term(NamedTuple):
 
 
 @dataclass
-class Sizes:
+class MatrixNorms:
     """Norms of one matrix, from blocks of its columns."""
 
     square: float = 0.0  # ‖·‖_F²
@@ -122,7 +122,7 @@ def sparse_sums(net: Network, p: Perron, rtol: float, dense: bool) -> dict[str, 
     count = walk.lifetime(rtol, min(most, MOST_TERMS) if dense else most) if most > 4 else None
     if count is None:
         return None
-    sizes = [{name: Sizes() for name in NAMES} for _ in range(count)]
+    sizes = [{name: MatrixNorms() for name in NAMES} for _ in range(count)]
     sums, width = _Sums(rtol), net.n if dense else max(1, BLOCK // net.n)
     for k in range(0, net.n, width):
         columns = np.eye(net.n, min(width, net.n - k), -k)
@@ -144,7 +144,7 @@ class _Sums:
         self.rtol = rtol
         self.low, self.high = np.zeros(7), np.zeros(7)
 
-    def add(self, term: Term | None, sizes: dict[str, Sizes]) -> None:
+    def add(self, term: Term | None, sizes: dict[str, MatrixNorms]) -> None:
         """Add one term; without the matrices, spectral norms are bounded from above only."""
         ends, grams = {}, dict[str, Matrix]()
         for name, total in (("A", 0), ("B", 1), ("D", 3), ("X", 4)):
@@ -160,7 +160,9 @@ class _Sums:
             a, b, d, x = (ends[name][k] for name in ("A", "B", "D", "X"))
             sums += np.array([a, b**2, d**2, d, x, *squares])
 
-    def brackets(self, sizes: list[dict[str, Sizes]], walk: Walk) -> dict[str, Bracket] | None:
+    def brackets(
+        self, sizes: list[dict[str, MatrixNorms]], walk: Walk
+    ) -> dict[str, Bracket] | None:
         """Add the proved tails."""
         rests = _rests(sizes, walk)
         if rests is None:
@@ -171,7 +173,7 @@ class _Sums:
         return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}
 
 
-def _rests(sizes: list[dict[str, Sizes]], walk: Walk) -> Vector | None:
+def _rests(sizes: list[dict[str, MatrixNorms]], walk: Walk) -> Vector | None:
     """Bound what comes after the last term; B_{t+s} = R̃ˢB_t + B_sC̃ᵗ, and all follows from B."""
     pulls, pushes = (_power_sum([found[name].bound for found in sizes]) for name in "RC")
     if not (np.isfinite(pulls) and np.isfinite(pushes)):

@@ -12,11 +12,11 @@ from folders import write_run
 
 from digrad.analysis import analyze
 from digrad.networks import directed_ring
-from digrad.runs.lock import locked
-from digrad.runs.progress import NAME
+from digrad.results.lock import locked
+from digrad.results.progress import NAME
 from digrad.show.pages import framed, network_page, run_page, write_page
 from digrad.show.pages.server import Server
-from digrad.show.watching import Sight
+from digrad.show.watching import RunView
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser")
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
@@ -378,7 +378,7 @@ def test_a_network_alone_needs_no_library(show: Open, tmp_path: Path) -> None:
 
 def test_a_page_of_a_run_under_way_updates_itself(show: Open, browser: Any, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", records=4)
-    with locked(folder), Server(Sight.of(folder)) as server:
+    with locked(folder), Server(RunView.of(folder)) as server:
         browser.get(server.address)
         view = View(browser)
         view.wait("document.documentElement.dataset.ready === 'yes'")
@@ -387,7 +387,7 @@ def test_a_page_of_a_run_under_way_updates_itself(show: Open, browser: Any, tmp_
         more = write_run(tmp_path / "more", records=9)
         (folder / "metrics.csv").write_bytes((more / "metrics.csv").read_bytes())
         (folder / NAME).write_text('{"done": 300, "total": 360, "left": 7, "job": "SGP on ring"}')
-        server.update(Sight.of(folder))
+        server.update(RunView.of(folder))
         view.wait(f"{points} === 9")
         assert "about 7 s left" in view.find("#line").text
         assert view.ask("document.getElementById('done').value") == pytest.approx(300 / 360)

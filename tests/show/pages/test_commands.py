@@ -8,7 +8,7 @@ import pytest
 from folders import write_run
 
 from digrad.cli import app, main
-from digrad.runs.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 
 Captured = pytest.CaptureFixture[str]
 
@@ -98,7 +98,7 @@ def test_reproducing_curves_writes_a_page(
         steps=20,
         step_sizes=(0.01,),
     )
-    monkeypatch.setattr("digrad.studies.logistic.logistic", lambda quick: small)
+    monkeypatch.setattr("digrad_studies.logistic.logistic", lambda quick: small)
     assert call(monkeypatch, "reproduce", "logistic", "--quick", "--out", "figure") == 0
     assert "report: figure/report.html\n" in capsys.readouterr().out
     text = Path("figure/report.html").read_text(encoding="utf-8")

@@ -16,13 +16,13 @@ from reading import Reader
 from digrad.base.errors import ParameterError
 from digrad.base.text import plain
 from digrad.cli import main
-from digrad.runs.lock import locked
-from digrad.runs.progress import NAME, Told
+from digrad.results.lock import locked
+from digrad.results.progress import NAME, RunAnnouncements
 from digrad.show.braille import draw, mark_of
 from digrad.show.pages.live import live_page, live_state
 from digrad.show.pages.page import render
 from digrad.show.pages.server import Server
-from digrad.show.watching import Sight, as_text
+from digrad.show.watching import RunView, as_text
 
 EVIL = "<script>bad()</script>"
 Captured = pytest.CaptureFixture[str]
@@ -47,7 +47,7 @@ def ask(
 
 
 def test_a_page_and_its_state_are_served(folder: Path) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         status, page, headers = ask(server)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert headers["Cache-Control"] == "no-store"
@@ -60,14 +60,14 @@ def test_a_page_and_its_state_are_served(folder: Path) -> None:
 
 
 def test_it_listens_to_this_machine_alone(folder: Path) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         assert server._server.server_address[0] == "127.0.0.1"
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", server.address)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "", "[::1]:80"])
 def test_foreign_names_are_refused(folder: Path, host: str) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         status, text, _ = ask(server, Host=host)
         assert (status, text) == (421, b"not for this name\n")
         port = urlparse(server.address).port
@@ -76,7 +76,7 @@ def test_foreign_names_are_refused(folder: Path, host: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/state", "/x/", "/../../etc/passwd", "//state", "/%00/"])
 def test_without_the_secret_there_is_nothing(folder: Path, path: str) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         assert ask(server, path)[0] == 404
         assert ask(server, f"{urlparse(server.address).path}../metrics.csv")[0] == 404
         assert not server.asked
@@ -84,19 +84,19 @@ def test_without_the_secret_there_is_nothing(folder: Path, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nobody_can_write(folder: Path, method: str) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         assert ask(server, method=method)[0] == 501
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:
-    with Server(Sight.of(folder)) as server:
+    with Server(RunView.of(folder)) as server:
         port = urlparse(server.address).port
         with pytest.raises(ParameterError, match=f"cannot listen on port {port}: .*\n  hint: "):
-            Server(Sight.of(folder), port=port or 0)
+            Server(RunView.of(folder), port=port or 0)
 
 
 def test_names_are_words_on_the_page_too(folder: Path) -> None:
-    sight = Sight.of(folder)
+    sight = RunView.of(folder)
     page = Reader(render(live_page(sight), live=True))
     assert EVIL.replace("/", "") in page.text
     said = live_state(sight)
@@ -106,9 +106,9 @@ def test_names_are_words_on_the_page_too(folder: Path) -> None:
 
 def test_what_a_run_says_of_itself_is_shown(folder: Path) -> None:
     with locked(folder):
-        told = Told(120, 1200, 65.0, "S-PP on ring")
+        told = RunAnnouncements(120, 1200, 65.0, "S-PP on ring")
         (folder / NAME).write_text(json.dumps(told._asdict()))
-        sight = Sight.of(folder)
+        sight = RunView.of(folder)
         assert (
             sight.line == "run: running, 10 % of 1,200 trial-steps, about 65 s left; S-PP on ring"
         )
@@ -117,7 +117,7 @@ def test_what_a_run_says_of_itself_is_shown(folder: Path) -> None:
 
 
 def test_the_terminal_shows_the_best_so_far(folder: Path) -> None:
-    text = plain(as_text(Sight.of(folder), wide=80), 80)
+    text = plain(as_text(RunView.of(folder), wide=80), 80)
     assert "gradient norm on ring" in text
     assert "S-PP, γ = 0.1" in text
     assert "γ = 0.05" not in text
@@ -125,7 +125,7 @@ def test_the_terminal_shows_the_best_so_far(folder: Path) -> None:
 
 
 def test_curves_are_told_apart_without_colours(folder: Path) -> None:
-    lines = plain(as_text(Sight.of(folder), wide=80), 80).splitlines()
+    lines = plain(as_text(RunView.of(folder), wide=80), 80).splitlines()
     legend = dict(re.findall(r"^━(\w)━ +(.+?), γ", "\n".join(lines), re.M))
     assert legend == {"a": "S-PP", "b": EVIL.replace("/", "")}
     drawn = "".join(line[12:] for line in lines if line[11:12] in ("│", "┤"))
@@ -140,7 +140,7 @@ def test_curves_that_are_the_same_are_both_marked() -> None:
 
 def test_a_run_without_records_can_be_watched(folder: Path) -> None:
     (folder / "metrics.csv").unlink()
-    sight = Sight.of(folder)
+    sight = RunView.of(folder)
     assert "nothing recorded yet" in plain(as_text(sight))
     assert live_state(sight)["plot"] is None
     render(live_page(sight), live=True)

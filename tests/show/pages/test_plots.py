@@ -8,7 +8,7 @@ import pytest
 from folders import norm_at, write_run
 from reading import Reader
 
-from digrad.runs.results import Results
+from digrad.results.trials import Results
 from digrad.show.pages import render, run_page
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.endings import divergences

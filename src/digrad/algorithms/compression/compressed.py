@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from digrad.algorithms.around import Around
 from digrad.algorithms.compression.broadcast import BroadcastCPP
-from digrad.algorithms.compression.mixer import Compressing, Line
+from digrad.algorithms.compression.mixer import Compressing, MixedVariable
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import (
     Algorithm,
@@ -22,16 +21,17 @@ from digrad.algorithms.contract import (
     at_home,
     called,
 )
-from digrad.algorithms.counting import Alone
-from digrad.algorithms.estimators import Estimated, With
+from digrad.algorithms.counting import CountingMixer
+from digrad.algorithms.estimators import Estimated, WithEstimator
 from digrad.algorithms.states import joined
+from digrad.algorithms.wrapper import Wrapper
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
 
 
-class Compressed(Around):
+class Compressed(Wrapper):
     """A method whose messages are compressed; its state is the method's, then the memory."""
 
     more_needs: ClassVar[Needs] = Needs(0)  # beside the method's
@@ -64,7 +64,7 @@ class Compressed(Around):
         return begun if self._lines[of].verb == "pull" else None
 
     @property
-    def _lines(self) -> dict[str, Line]:
+    def _lines(self) -> dict[str, MixedVariable]:
         return lines_of(self.method, self.compress)
 
     @property
@@ -159,7 +159,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if isinstance(method, Estimated):
         inside = compressed(method.method, given)
         assert isinstance(inside, Algorithm)
-        return With(inside, method.estimator)
+        return WithEstimator(inside, method.estimator)
     if isinstance(method, Compressed):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
     kind = CompressedRounds if isinstance(method, StepsAtHome) else CompressedMethod
@@ -201,14 +201,14 @@ def check_messages(
         raise ParameterError(message(what, hint='drop one of them; compress has the kind "bf16"'))
 
 
-def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Line]:
+def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
     """Return what a method mixes, by name, found by trying it.
 
     Raises:
         ParameterError: it cannot be compressed, and why.
     """
     calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
-    who, lines = called(method), dict[str, Line]()
+    who, lines = called(method), dict[str, MixedVariable]()
     for k, (verb, of) in enumerate(calls):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"
@@ -217,13 +217,13 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Line
             what = f"{who} mixes what replaces no variable, of which no memory can be kept"
             hint = "use push-diging instead of mg-push-diging; own methods name it: of=..."
             raise ParameterError(message(what, hint=hint))
-        lines[of] = Line(of, verb, compression.scheme_of(verb), PURPOSE + k)
+        lines[of] = MixedVariable(of, verb, compression.scheme_of(verb), PURPOSE + k)
     return lines
 
 
 @torch.no_grad()
 def _tried(method: Algorithm[Any]) -> tuple[tuple[Any, str], ...]:
-    x, mixer = torch.zeros(1, 2), Alone()
+    x, mixer = torch.zeros(1, 2), CountingMixer()
     state = method.init(x)
     for _ in range(3):
         state = at_home(method, state, lambda k, _: x, 0.0)

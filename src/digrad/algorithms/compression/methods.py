@@ -22,7 +22,7 @@ from digrad.algorithms.push_sum import SGP
 
 
 @dataclass(frozen=True)
-class _Named(Compressed):
+class _NamedCompression(Compressed):
     """A method and a compression under a name of their own."""
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ FED_BACK = Compression(Nearest(bits=4), scheme="feedback", mixing=0.3)
 
 
 @dataclass(frozen=True)
-class CPP(_Named):
+class CPP(_NamedCompression):
     """CPP, compressed Push-Pull: X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y) + G⁺ - G.
 
     ``push-pull-original`` with both verbs compressed by the scheme ``difference``.
@@ -61,7 +61,7 @@ class CPP(_Named):
 
 
 @dataclass(frozen=True)
-class RCPP(_Named):
+class RCPP(_NamedCompression):
     """RCPP, robust compressed Push-Pull: CPP with sQ(v/s), s falling slowly.
 
     That makes room for compressors that are off by as much near zero as elsewhere: rounding.
@@ -76,7 +76,7 @@ class RCPP(_Named):
 
 
 @dataclass(frozen=True)
-class BCPP(_Named):
+class BCPP(_NamedCompression):
     """B-CPP when all nodes wake at once: X⁺ = mix_R(X - γY), Y⁺ = mix_C(Y + G⁺ - G).
 
     Models are compressed by ``difference``, trackers as they are (``direct``): without noise they
@@ -88,7 +88,7 @@ class BCPP(_Named):
 
 
 @dataclass(frozen=True)
-class QuantizedPushSum(_Named):
+class QuantizedPushSum(_NamedCompression):
     """Quantized push-sum: X⁺ = mix_C(X - γG), w⁺ = w + ζ(Cw - w); gradients at Z = X/w.
 
     ``sgp`` with its numerators compressed by the scheme ``difference``; ζ < 1 is our addition.
@@ -103,7 +103,7 @@ class QuantizedPushSum(_Named):
 
 
 @dataclass(frozen=True)
-class ChocoSGD(_Named):
+class ChocoSGD(_NamedCompression):
     """CHOCO-SGD: X⁺ = mix_W(X - γG), W = R. ``dsgd`` compressed by the scheme ``difference``.
 
     References:
@@ -116,7 +116,7 @@ class ChocoSGD(_Named):
 
 
 @dataclass(frozen=True)
-class CGT(_Named):
+class CGT(_NamedCompression):
     """C-GT, compressed gradient tracking: X⁺ = mix_W(X) - γY, Y⁺ = mix_W(Y) + G⁺ - G, W = R.
 
     ``dsgt`` compressed by the scheme ``difference``.
@@ -141,7 +141,7 @@ class CGT(_Named):
 
 
 @dataclass(frozen=True)
-class DeepSqueeze(_Named):
+class DeepSqueeze(_NamedCompression):
     """DeepSqueeze: ``dsgd`` compressed by the scheme ``feedback``; wants a small ζ.
 
     References:
@@ -180,7 +180,7 @@ class _PrimalDual(Algorithm[LeadState]):
 
 
 @dataclass(frozen=True)
-class Lead(_Named):
+class Lead(_NamedCompression):
     """LEAD: V = X - γG - γD, D⁺ = D + ζ/(2γ)(V̂ - WV̂), X⁺ = X - γG - γD⁺, W = R.
 
     V̂ by the scheme ``difference``. With messages as they are and ζ = 1 it is exact diffusion.

@@ -26,7 +26,7 @@ from digrad.algorithms.contract import Change, Coding, Drawing, Mix, Mixer, Verb
 from digrad.base.errors import ParameterError, message
 
 
-class Line(NamedTuple):
+class MixedVariable(NamedTuple):
     """A variable that a method mixes."""
 
     of: str
@@ -76,7 +76,7 @@ class Compressing:
         self,
         net: Mixer,
         compression: Compression,
-        lines: Mapping[str, Line],
+        lines: Mapping[str, MixedVariable],
         memory: Mapping[str, Tensor | None],
         dim: int,
     ) -> None:
@@ -113,7 +113,7 @@ class Compressing:
             self.memory[f"{of}_error"] = wanted - c
         return torch.add(rows, mixed - c, alpha=self._zeta)
 
-    def _difference(self, line: Line, rows: Tensor) -> Tensor:
+    def _difference(self, line: MixedVariable, rows: Tensor) -> Tensor:
         at_sent, at_heard = f"{line.of}_sent", f"{line.of}_heard"
         sent, heard = self.memory[at_sent], self.memory[at_heard]
         assert sent is not None
@@ -125,7 +125,7 @@ class Compressing:
         apart = sent.sub(heard).add_(q).sub_(mixed)  # V̂ - WV̂
         return torch.add(rows, apart, alpha=-self._zeta)
 
-    def _sent(self, line: Line, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _sent(self, line: MixedVariable, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Send Q(V); return it and WQ(V)."""
         compressor, at_scale = self._compression.compressor, f"{line.of}_scale"
         scale = self.memory.get(at_scale)
@@ -143,7 +143,7 @@ class Compressing:
             net = net.coded(Encoded(compressor, parts, rows.shape[-1], draw, scale))
         return q, getattr(net, line.verb)(q)
 
-    def _drawn(self, line: Line, like: Tensor, nodes: Tensor | None = None) -> Tensor:
+    def _drawn(self, line: MixedVariable, like: Tensor, nodes: Tensor | None = None) -> Tensor:
         if not isinstance(self._net, Drawing):
             what = f"{self._compression.compressor!r} draws random numbers, but "
             what += f"{type(self._net).__name__} does not know which step it is for"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Code
-from digrad.engines.processes.exchange import Mixing, rows_at
+from digrad.engines.processes.exchange import RankMatrix, rows_at
 from digrad.engines.transports.transport import Batch, Transport
 
 
@@ -21,7 +21,7 @@ class CodedExchange:
 
     def __init__(
         self,
-        mixing: Mixing,
+        mixing: RankMatrix,
         transport: Transport,
         rows: Tensor,
         code: Code,

@@ -17,13 +17,13 @@ from digrad.algorithms.contract import Verb
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.discovery import connect_near, wanted
-from digrad.engines.processes.exchange import Mixing, in_one_chunk
+from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
 from digrad.engines.processes.faults import Faults, Naming, Notices
 from digrad.engines.processes.handshake import compare, fingerprint, meet
-from digrad.engines.processes.linked import Linked, Sent
+from digrad.engines.processes.linked import LinkedRows, SentCounter
 from digrad.engines.processes.routes import bounds_of, route
+from digrad.engines.processes.step_mixers import StepMixer, StepRoutes
 from digrad.engines.processes.store import StoreError, next_corner
-from digrad.engines.processes.visits import Visit, Visits
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.split import Split
@@ -38,7 +38,7 @@ KINDS = {"pull": 0, "push": 1}  # of exchanges; 2: among all ranks
 KIND_TAGS = TAGS // 4  # exchanges of one engine before its tags begin anew
 
 
-class Processes(Linked):
+class Processes(LinkedRows):
     """The nodes of one rank, and the way to all others; a mixer like ``Simulator``.
 
     Rows are (..., own nodes, dim), in the dtype given; leading axes are free. Every rank
@@ -99,16 +99,16 @@ class Processes(Linked):
         self.nodes = torch.arange(self.rows.start, self.rows.stop, device=self._device)
         self._bounds = bounds
         self._mixing = self._mixings(net) if isinstance(net, Network) else {}
-        self._visits = None if isinstance(net, Network) else Visits(net, self)
+        self._visits = None if isinstance(net, Network) else StepRoutes(net, self)
         self._connect(group, timeout, shared_memory)
 
-    def _mixings(self, slot: Slot) -> dict[Verb, Mixing]:
+    def _mixings(self, slot: Slot) -> dict[Verb, RankMatrix]:
         return {"pull": self.mixing(slot.R), "push": self.mixing(slot.C)}
 
-    def mixing(self, W: csr_array) -> Mixing:
+    def mixing(self, W: csr_array) -> RankMatrix:
         """Work out this rank's part of the product with a matrix."""
         own = route(W, self._bounds, self.rank)
-        return Mixing.make(own, self._device, self.dtype, self._message_dtype)
+        return RankMatrix.make(own, self._device, self.dtype, self._message_dtype)
 
     def _connect(self, group: Any, timeout: float, shared_memory: bool | Literal["auto"]) -> None:
         used = self._visits.all() if self._visits else list(self._mixing.values())
@@ -133,11 +133,11 @@ class Processes(Linked):
         self._transport.close()
         wire.hang_up()
 
-    def at(self, t: int) -> "Processes | Visit":
+    def at(self, t: int) -> "Processes | StepMixer":
         """Return the mixer of step t: this one, where the network stays as it is."""
         return self if self._visits is None else self._visits.at(t)
 
-    def _room(self, mixing: Mixing, like: Tensor) -> Tensor | None:
+    def _room(self, mixing: RankMatrix, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
         near = self._near if self._direct and mixing.whole and in_one_chunk(like) else None
         return None if near is None else near.room(tuple(like.shape), like.dtype)
@@ -186,12 +186,12 @@ class Processes(Linked):
         self._check(rows)
         return self._collectives.gather(rows, self.blocks, "gather")
 
-    def sent_by_all(self) -> Sent:
+    def sent_by_all(self) -> SentCounter:
         """Return what all ranks together have sent; every rank has to ask."""
         own = torch.tensor(astuple(self.sent), dtype=EXACT, device=self._device)
         like = own.new_empty(())
         total = self._collectives.total(lambda columns: own[columns], len(own), like, "count")
-        return Sent(*(int(number) for number in total.tolist()))
+        return SentCounter(*(int(number) for number in total.tolist()))
 
     def fail(self, reason: str) -> None:
         """Tell the other ranks why this one stops, so that their errors can say so."""

@@ -23,7 +23,7 @@ def in_one_chunk(rows: Tensor) -> bool:
     return rows.numel() * rows.element_size() <= CHUNK_BYTES
 
 
-class Share:
+class WeightBlock:
     """One block of weights: its product with rows is put or added somewhere."""
 
     def __init__(self, W: csr_array, device: torch.device, dtype: torch.dtype) -> None:
@@ -48,13 +48,13 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixing:
+class RankMatrix:
     """One matrix as one rank uses it, with its weights on the device."""
 
     route: Route
-    own: Share  # all weights among own nodes, or the diagonal alone when messages are rounded
-    local: Share | None  # what own nodes send each other, rounded like any message
-    arrivals: tuple[Share, ...]
+    own: WeightBlock  # all weights among own nodes, or the diagonal alone when messages are rounded
+    local: WeightBlock | None  # what own nodes send each other, rounded like any message
+    arrivals: tuple[WeightBlock, ...]
     packets: tuple[tuple[tuple[int, ...], slice | Tensor | None], ...]  # ranks, rows (or all)
     expected: tuple[tuple[int, int], ...]  # rank, rows
     moves: tuple[float, ...] | None  # how far to go towards each row that arrives; see below
@@ -67,18 +67,18 @@ class Mixing:
     @classmethod
     def make(
         cls, route: Route, device: torch.device, dtype: torch.dtype, message_dtype: torch.dtype
-    ) -> "Mixing":
+    ) -> "RankMatrix":
         """Put the weights where the rows are."""
         diagonal = csr_array(diags_array(route.own.diagonal()))
         between = csr_array(route.own - diagonal)
         between.eliminate_zeros()
         rounded = message_dtype != dtype and between.nnz > 0
-        own = Share(diagonal if rounded else route.own, device, dtype)
-        arrivals = tuple(Share(arrival.weights, device, dtype) for arrival in route.arrivals)
+        own = WeightBlock(diagonal if rounded else route.own, device, dtype)
+        arrivals = tuple(WeightBlock(arrival.weights, device, dtype) for arrival in route.arrivals)
         return cls(
             route,
             own,
-            Share(between, device, dtype) if rounded else None,
+            WeightBlock(between, device, dtype) if rounded else None,
             arrivals,
             tuple((packet.peers, _places(packet, route, device)) for packet in route.packets),
             tuple((arrival.peer, arrival.weights.shape[1]) for arrival in route.arrivals),
@@ -132,7 +132,7 @@ class Exchange:
 
     def __init__(
         self,
-        mixing: Mixing,
+        mixing: RankMatrix,
         transport: Transport,
         rows: Tensor,
         message_dtype: torch.dtype,

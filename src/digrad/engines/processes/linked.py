@@ -12,13 +12,13 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb, changed
 from digrad.engines.processes.coded import CodedExchange
-from digrad.engines.processes.exchange import Exchange, Mixing
+from digrad.engines.processes.exchange import Exchange, RankMatrix
 from digrad.engines.transports.buffers import TensorPool
 from digrad.engines.transports.transport import Transport
 
 
 @dataclass
-class Sent:
+class SentCounter:
     """What has been sent over links so far.
 
     ``messages`` and ``bytes`` count a row for every link of the network, whether or not its
@@ -32,7 +32,7 @@ class Sent:
     wire_bytes: int = 0
 
 
-class Linked(ABC):
+class LinkedRows(ABC):
     """Rows of some nodes here, and a transport to all others.
 
     Args:
@@ -40,15 +40,15 @@ class Linked(ABC):
         message_dtype: what rows are rounded to when they travel.
     """
 
-    sent: Sent  # by the nodes here
+    sent: SentCounter  # by the nodes here
     seconds: float  # spent in exchanges so far, waiting included
     _transport: Transport
-    _mixing: dict[Verb, Mixing]
+    _mixing: dict[Verb, RankMatrix]
     _numbers: Tensor | None = None  # by which nodes draw, if those are not their ranks
 
     def __init__(self, dtype: torch.dtype, message_dtype: torch.dtype | None) -> None:
         self.dtype, self._message_dtype = dtype, message_dtype or dtype
-        self.sent, self.seconds, self._results = Sent(), 0.0, TensorPool()
+        self.sent, self.seconds, self._results = SentCounter(), 0.0, TensorPool()
         self._begun: list[tuple[Verb, Exchange]] = []
 
     def pull(
@@ -70,9 +70,9 @@ class Linked(ABC):
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted, since no link is used."""
 
-    def coded(self, code: Code) -> "Coded":
+    def coded(self, code: Code) -> "CodedMixer":
         """Return a mixer for the rows that a code stands for: their bytes travel instead."""
-        return Coded(self, code)
+        return CodedMixer(self, code)
 
     def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X, X being the rows that a code stands for on each node."""
@@ -93,7 +93,7 @@ class Linked(ABC):
         """
         self.begin_with(verb, self._mixing[verb], rows)
 
-    def begin_with(self, verb: Verb, mixing: Mixing, rows: Tensor) -> None:
+    def begin_with(self, verb: Verb, mixing: RankMatrix, rows: Tensor) -> None:
         """Start a product of one step; see ``begin``."""
         self._begun.append((verb, self._exchange(verb, mixing, rows, early=True)))
 
@@ -105,7 +105,7 @@ class Linked(ABC):
     def mix(
         self,
         verb: Verb,
-        mixing: Mixing,
+        mixing: RankMatrix,
         rows: Tensor,
         changes: Sequence[Change],
         out: Tensor | None,
@@ -129,7 +129,7 @@ class Linked(ABC):
     def _finish(self, exchange: Exchange, out: Tensor | None = None) -> Tensor:
         return exchange.finish(self._results.take(exchange.rows) if out is None else out)
 
-    def _exchange(self, verb: Verb, mixing: Mixing, rows: Tensor, *, early: bool) -> Exchange:
+    def _exchange(self, verb: Verb, mixing: RankMatrix, rows: Tensor, *, early: bool) -> Exchange:
         self._check(rows)
         # Every model is divided by its push-sum weight, which is only one number: not rounded.
         dtype = rows.dtype if rows.shape[-1] == 1 else self._message_dtype
@@ -137,7 +137,7 @@ class Linked(ABC):
         tag, naming = self._number(verb)
         return Exchange(mixing, self._transport, rows, dtype, tag, naming, early=early)
 
-    def _count(self, mixing: Mixing, rows: Tensor, size: int) -> None:
+    def _count(self, mixing: RankMatrix, rows: Tensor, size: int) -> None:
         """Count rows of so many bytes each."""
         trials = prod(rows.shape[:-2])
         links, crossings = mixing.route.links * trials, mixing.route.crossings * trials
@@ -146,7 +146,7 @@ class Linked(ABC):
         self.sent.wire_messages += crossings
         self.sent.wire_bytes += crossings * size
 
-    def _room(self, mixing: Mixing, like: Tensor) -> Tensor | None:
+    def _room(self, mixing: RankMatrix, like: Tensor) -> Tensor | None:
         """Return memory from which rows leave without being copied, where there is such."""
         return None
 
@@ -159,10 +159,10 @@ class Linked(ABC):
         """Return the tag of the next exchange, and the block that names who fails in it."""
 
 
-class Coded:
+class CodedMixer:
     """An engine's verbs for rows in a code."""
 
-    def __init__(self, engine: Linked, code: Code) -> None:
+    def __init__(self, engine: LinkedRows, code: Code) -> None:
         self._engine, self._code = engine, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:

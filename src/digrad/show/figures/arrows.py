@@ -10,7 +10,7 @@ from digrad.show.figures.layouts import LABELLED, PAIRWISE, Floats
 WIDTH, HEIGHT = 252.0, 215.0  # of one panel at most, in points: a column of a paper
 
 
-class Look(NamedTuple):
+class PanelScale(NamedTuple):
     """Where everything stands and how large it is, in points, on every panel."""
 
     xy: Floats  # (n, 2): centres
@@ -21,7 +21,7 @@ class Look(NamedTuple):
     line: float  # width of a line
 
 
-def look_of(xy: Floats, pi: Floats) -> Look:
+def look_of(xy: Floats, pi: Floats) -> PanelScale:
     """Fit a layout into the panel and size the circles: area ∝ π_R where there is room."""
     n, labelled = len(xy), len(xy) <= LABELLED
     typical = min(9.5, (0.2 if labelled else 0.13) * float(np.sqrt(WIDTH * HEIGHT / n)))
@@ -38,10 +38,10 @@ def look_of(xy: Floats, pi: Floats) -> Look:
         scale = min(scale, (free / (size[a] + size[b] + 1e-9)).min())
         scale = min(scale, ((free - smallest) / np.maximum(size[a], size[b]).clip(1e-9)).min())
     radii = np.maximum(scale * size, smallest)
-    return Look(xy, radii, smallest, labelled, 0.62 * typical, 0.085 * typical)
+    return PanelScale(xy, radii, smallest, labelled, 0.62 * typical, 0.085 * typical)
 
 
-def _curves(graph: Digraph, look: Look, bends: Floats) -> Floats:
+def _curves(graph: Digraph, look: PanelScale, bends: Floats) -> Floats:
     """Return the three control points of each arrow, (3, edges, 2)."""
     start, end = look.xy[graph.senders], look.xy[graph.receivers]
     left = (end - start)[:, ::-1] * [-1, 1]
@@ -64,7 +64,7 @@ def _leave(curves: Floats, centre: Floats, radius: Floats, at: Floats, to: Float
     return to
 
 
-def _bends(graph: Digraph, look: Look) -> Floats:
+def _bends(graph: Digraph, look: PanelScale) -> Floats:
     """How far each arrow swerves to its left, in parts of its length.
 
     The two arrows of a two-way link part, unless all links are two-way: then they share a
@@ -100,7 +100,7 @@ def _choose(clear: Floats, ends: Floats, order: Nodes, least: float) -> Nodes:
     return chosen
 
 
-def _clearance(graph: Digraph, look: Look, curves: Floats) -> Floats:
+def _clearance(graph: Digraph, look: PanelScale, curves: Floats) -> Floats:
     """How close each arrow comes to the border of a node that it does not join."""
     count = len(graph.edges)
     gaps = np.full((count, graph.n), np.inf)
@@ -112,7 +112,7 @@ def _clearance(graph: Digraph, look: Look, curves: Floats) -> Floats:
     return np.asarray(gaps.min(axis=1))
 
 
-def _ends(graph: Digraph, look: Look, curves: Floats) -> Floats:
+def _ends(graph: Digraph, look: PanelScale, curves: Floats) -> Floats:
     """Where arrows meet their two nodes' borders, (edges, 2, 2), to within a point."""
     found = []
     for nodes, centre in ((graph.senders, curves[0]), (graph.receivers, curves[2])):
@@ -122,7 +122,7 @@ def _ends(graph: Digraph, look: Look, curves: Floats) -> Floats:
     return np.stack(found, axis=1)
 
 
-def arrows(graph: Digraph, look: Look) -> tuple[Floats, Floats]:
+def arrows(graph: Digraph, look: PanelScale) -> tuple[Floats, Floats]:
     """Return each arrow's line, (edges, 3, 2) control points, and head, (edges, 4, 2) corners."""
     curves = _curves(graph, look, _bends(graph, look))
     borders, half = look.radii + look.line / 2, np.full(len(graph.edges), 0.5)

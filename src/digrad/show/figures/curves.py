@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.runs.columns import GROWING
-from digrad.runs.results import Curve, Floats, Key, Results
+from digrad.results.columns import GROWING
+from digrad.results.trials import Curve, Floats, Key, Results
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import INK
 from digrad.show.figures.styles import Style, arrange
@@ -43,7 +43,7 @@ ALONG = {
 }
 
 
-class Line(NamedTuple):
+class DrawnCurve(NamedTuple):
     """A curve as drawn; NaN where nothing is."""
 
     curve: Curve
@@ -112,7 +112,7 @@ def _label(trace: Results, metric: str) -> str:
     return LABELS[metric]
 
 
-def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
+def _lines(trace: Results, metric: str, x: str, log: bool) -> list[DrawnCurve]:
     curves = trace.curves(metric)
     if x == "seconds" and x not in trace.columns:
         what = "no seconds recorded: only runs on real processes take them"
@@ -131,7 +131,7 @@ def _lines(trace: Results, metric: str, x: str, log: bool) -> list[Line]:
     return lines
 
 
-def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> Line:
+def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> DrawnCurve:
     stay = curve.values[[step is None for step in curve.diverged_at]]
     low, high, rest = np.full((3, len(x)), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -140,10 +140,10 @@ def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> Line
             rest = stay.mean(axis=0) if curve.diverged else rest
     least = 0 if log else -np.inf
     mean, rest = (np.where(np.isfinite(v) & (v > least), v, np.nan) for v in (curve.mean, rest))
-    return Line(curve, x, mean, rest, low, high)
+    return DrawnCurve(curve, x, mean, rest, low, high)
 
 
-def _limits(lines: list[Line], log: bool) -> Floats:
+def _limits(lines: list[DrawnCurve], log: bool) -> Floats:
     """The range of all lines and bands, but not far along those that diverge."""
     calm = [a.mean[a.mean <= (a.mean[0] if a.curve.diverged else np.inf)] for a in lines]
     calm += [line.rest for line in lines]
@@ -163,7 +163,7 @@ def _scaled(values: Floats, log: bool) -> Floats:
     return np.asarray(np.log10(values) if log else values)
 
 
-def _draw(axes: Axes, line: Line, style: Style) -> None:
+def _draw(axes: Axes, line: DrawnCurve, style: Style) -> None:
     look, (low, high) = style.look, axes.get_ylim()
     if len(line.curve.seeds) > 1:
         edges = line.low.clip(low, high), line.high.clip(low, high)
@@ -194,7 +194,7 @@ def _end(x: Floats, y: Floats, top: float, log: bool) -> tuple[float, float]:
     return float(np.interp(edge, [before, after], x[k - 1 : k + 1])), top
 
 
-def _handles(lines: list[Line], styles: dict[Key, Style]) -> list[Line2D]:
+def _handles(lines: list[DrawnCurve], styles: dict[Key, Style]) -> list[Line2D]:
     """Return what the legend shows: one entry per style, whatever the number of panels."""
     handles = []
     for style in sorted(set(styles.values())):
@@ -210,7 +210,7 @@ def _handles(lines: list[Line], styles: dict[Key, Style]) -> list[Line2D]:
     return [handles[k] for k in some]
 
 
-def _note(lines: list[Line], trace: Results) -> str:
+def _note(lines: list[DrawnCurve], trace: Results) -> str:
     """Say what lines and bands are: a figure travels without its docstring."""
     sizes = {line.curve.key.step_size for line in lines}
     few, *_, most = sorted(len(line.curve.seeds) for line in lines * 2)

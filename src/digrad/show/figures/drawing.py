@@ -23,7 +23,7 @@ from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
-from digrad.show.figures.arrows import WIDTH, Look, arrows, look_of
+from digrad.show.figures.arrows import WIDTH, PanelScale, arrows, look_of
 from digrad.show.figures.layouts import LAYOUTS, Floats
 from digrad.show.figures.names import key_lines, labels
 
@@ -78,7 +78,7 @@ def _checked_weights(network: Network, pi_R: Floats) -> Floats:
     return pi
 
 
-def _empty(look: Look, title: str, names: list[str], key: float) -> Figure:
+def _empty(look: PanelScale, title: str, names: list[str], key: float) -> Figure:
     """Return a figure with a panel per name, one unit to the point, and room for a key."""
     low, high = look.xy.min(axis=0), look.xy.max(axis=0)
     margin = look.radii.max() + 4
@@ -101,7 +101,7 @@ def _title_size(title: str, wide: float) -> float:
     return min(9.0, 1.7 * wide / max(1, len(title)))  # a letter is about half as wide as high
 
 
-def _draw_arrows(axes: Axes, graph: Digraph, look: Look) -> None:
+def _draw_arrows(axes: Axes, graph: Digraph, look: PanelScale) -> None:
     stems, heads = arrows(graph, look)
     lines = [Outline(stem, [Outline.MOVETO, Outline.CURVE3, Outline.CURVE3]) for stem in stems]
     shade = INK if look.labelled else PALE
@@ -114,7 +114,7 @@ def _draw_arrows(axes: Axes, graph: Digraph, look: Look) -> None:
         axes.add_collection(collection, autolim=False)
 
 
-def _draw_nodes(axes: Axes, network: Network, look: Look) -> None:
+def _draw_nodes(axes: Axes, network: Network, look: PanelScale) -> None:
     fill = np.where(np.isin(np.arange(network.n), network.roots), ROOT, PLAIN)
     circles = [Circle((x, y), radius) for (x, y), radius in zip(look.xy, look.radii, strict=True)]
     nodes = PatchCollection(circles, facecolors=fill, edgecolors=INK, linewidths=look.line)
@@ -157,7 +157,7 @@ def _draw_key(figure: Figure, network: Network, notes: list[str], names: list[st
         text.set_parse_math(k >= len(names))  # a name is no formula
 
 
-def _area_note(pi: Floats, look: Look) -> str:
+def _area_note(pi: Floats, look: PanelScale) -> str:
     note = r"area: weight in $\pi_R$"
     raised = pi[look.radii <= look.smallest]
     if not len(raised) or np.ptp(pi) < 1e-9 * pi.max():

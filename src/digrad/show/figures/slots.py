@@ -9,16 +9,16 @@ from matplotlib.figure import Figure
 
 from digrad.networks.slot import Slot
 from digrad.networks.timetable import Timetable
-from digrad.show.figures.arrows import Look, look_of
+from digrad.show.figures.arrows import PanelScale, look_of
 from digrad.show.figures.drawing import MOST_EDGES, _draw_arrows, _draw_key, _draw_nodes, _empty
 from digrad.show.figures.layouts import LAYOUTS
 from digrad.show.figures.names import key_lines
-from digrad.theory.cycles import Turning
+from digrad.theory.cycles import CyclicPerron
 
 MOST_SLOTS = 6  # that are drawn
 
 
-def draw_timetable(timetable: Timetable, vectors: Turning, *, title: str = "") -> Figure:
+def draw_timetable(timetable: Timetable, vectors: CyclicPerron, *, title: str = "") -> Figure:
     """Draw who sends to whom in each slot; of links left to chance, in the first steps.
 
     Nodes stand in the same places in all panels, with area ∝ their weight in the answer.
@@ -47,7 +47,7 @@ def shown_slots(timetable: Timetable) -> dict[str, Slot]:
     return {f"step {t}": timetable.at(t) for t in turns}
 
 
-def look_at(timetable: Timetable, vectors: Turning) -> Look:
+def look_at(timetable: Timetable, vectors: CyclicPerron) -> PanelScale:
     """Return where the nodes stand, and how large they are, in every slot."""
     union = timetable.union
     links = nx.Graph(union.pull_graph.to_networkx())

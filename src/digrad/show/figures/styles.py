@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.runs.results import Key
+from digrad.results.trials import Key
 from digrad.show.figures.drawing import COLOURS
 
 DASHES: tuple[Any, ...] = (

@@ -2,9 +2,9 @@
 
 from html import escape
 
-from digrad.answers import Verdict, judge
 from digrad.base.errors import DigradError
-from digrad.runs.results import Key, Results
+from digrad.results import Verdict, judge
+from digrad.results.trials import Key, Results
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.endings import endings, lean
 from digrad.show.pages.heat import heat_maps, is_sweep

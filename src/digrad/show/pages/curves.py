@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from digrad.runs.columns import GROWING
-from digrad.runs.results import Curve, Floats, Integers, Key, Results
+from digrad.results.columns import GROWING
+from digrad.results.trials import Curve, Floats, Integers, Key, Results
 from digrad.show.figures.curves import ALONG, FEW
 
 POINTS = 1_000  # of a curve: a screen has no more columns

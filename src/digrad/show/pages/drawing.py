@@ -8,7 +8,7 @@ import numpy as np
 from digrad.analysis import Analysis
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
-from digrad.show.figures.arrows import Look, arrows, look_of
+from digrad.show.figures.arrows import PanelScale, arrows, look_of
 from digrad.show.figures.layouts import LAYOUTS, Floats
 from digrad.show.figures.names import key, labels
 
@@ -66,7 +66,7 @@ def node_rows(analysis: Analysis, most: int = 40) -> str:
     return f'<div class="scroll">{table}</div>{more}'
 
 
-def _panel(name: str, analysis: Analysis, graph: Digraph, look: Look) -> str:
+def _panel(name: str, analysis: Analysis, graph: Digraph, look: PanelScale) -> str:
     low, high = look.xy.min(axis=0), look.xy.max(axis=0)
     margin = float(look.radii.max()) + 4
     left, bottom = low - margin
@@ -88,7 +88,7 @@ def _panel(name: str, analysis: Analysis, graph: Digraph, look: Look) -> str:
     )
 
 
-def _links(net: Network, graph: Digraph, look: Look, *, of_push: bool) -> str:
+def _links(net: Network, graph: Digraph, look: PanelScale, *, of_push: bool) -> str:
     W = net.C if of_push else net.R
     weights = np.array([W[i, j] for j, i in graph.edges.tolist()])
     thin = min(1.0, (4 * graph.n / max(1, len(weights))) ** 0.5)  # where there are many
@@ -115,7 +115,7 @@ def _tell(net: Network, j: int, i: int, of_push: bool) -> str:
     return f"{net.name(j)} → {net.name(i)}: {', '.join(told)}"
 
 
-def _nodes(analysis: Analysis, look: Look) -> str:
+def _nodes(analysis: Analysis, look: PanelScale) -> str:
     net, pi, roots = analysis.network, analysis.vectors, set(analysis.network.roots.tolist())
     parts, texts = [], labels(net)
     for i, ((x, y), radius) in enumerate(zip(look.xy, look.radii, strict=True)):

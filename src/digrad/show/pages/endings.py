@@ -5,8 +5,8 @@ from html import escape
 from math import isfinite, sqrt
 from typing import Any
 
-from digrad.runs.columns import BY_INTEREST, GROWING
-from digrad.runs.results import Key, Results
+from digrad.results.columns import BY_INTEREST, GROWING
+from digrad.results.trials import Key, Results
 from digrad.show.pages.curves import fallen
 from digrad.show.pages.markup import to_html
 from digrad.show.tables import Row, Spread, final_values, one_table

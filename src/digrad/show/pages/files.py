@@ -7,7 +7,7 @@ from pathlib import Path
 
 from digrad.base.errors import FileFormatError, printable
 from digrad.base.files import json_of, plain_bytes
-from digrad.runs.columns import METRICS
+from digrad.results.columns import METRICS
 from digrad.show.pages.markup import facts, fold
 from digrad.show.pages.page import Section
 

@@ -6,8 +6,8 @@ from html import escape
 import numpy as np
 
 from digrad.base.text import number
-from digrad.runs.columns import GROWING
-from digrad.runs.results import Key, Results
+from digrad.results.columns import GROWING
+from digrad.results.trials import Key, Results
 from digrad.show.pages.curves import LABELS, in_order
 from digrad.show.pages.markup import LONG, whole_names
 from digrad.show.tables import Row, Spread, final_values

@@ -9,10 +9,10 @@ from digrad.show.pages.endings import lean
 from digrad.show.pages.markup import to_html
 from digrad.show.pages.page import Page, Section
 from digrad.show.tables import final_values, one_table
-from digrad.show.watching import Sight
+from digrad.show.watching import RunView
 
 
-def live_page(sight: Sight) -> Page:
+def live_page(sight: RunView) -> Page:
     """Return the page as it is now; its script asks for the rest."""
     said = live_state(sight)
     more = ' data-more="yes"' if said["more"] else ""
@@ -28,7 +28,7 @@ def live_page(sight: Sight) -> Page:
     return Page(name, str(sight.run.path), sections)
 
 
-def live_state(sight: Sight) -> dict[str, Any]:
+def live_state(sight: RunView) -> dict[str, Any]:
     """Return what changes, as plain values; the rows of the table are HTML, escaped."""
     share = min(1.0, sight.run.done / sight.run.total) if sight.run.total else 0.0
     said: dict[str, Any] = {"line": sight.line, "share": share, "more": sight.under_way}
@@ -38,7 +38,7 @@ def live_state(sight: Sight) -> dict[str, Any]:
     return said | {"plot": plot_data(sight.results, _leaders(sight)), "rows": rows}
 
 
-def _leaders(sight: Sight) -> frozenset[Any]:
+def _leaders(sight: RunView) -> frozenset[Any]:
     """Return the best step size of each method so far."""
     assert sight.results is not None
     panels = sight.leaders(sight.results.metrics[0])

@@ -17,9 +17,9 @@ from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
-from digrad.runs.experiment import Experiment, NetworkSpec, load_experiment, to_table
-from digrad.runs.folder import RunFolder
-from digrad.runs.results import Results
+from digrad.results.experiment import Experiment, NetworkSpec, load_experiment, to_table
+from digrad.results.folder import RunFolder
+from digrad.results.trials import Results
 from digrad.show.pages.answer import answer_sections
 from digrad.show.pages.drawing import draw, node_rows
 from digrad.show.pages.files import folded_table

@@ -16,7 +16,7 @@ from typing import Any
 from digrad.base.errors import ParameterError, message
 from digrad.show.pages.live import live_page, live_state
 from digrad.show.pages.page import render
-from digrad.show.watching import Sight
+from digrad.show.watching import RunView
 
 HERE = "127.0.0.1"
 PATIENCE = 10.0  # seconds that a caller has to say what it wants
@@ -37,7 +37,7 @@ class Server:
         port: where to listen; a free one by default.
     """
 
-    def __init__(self, sight: Sight, *, port: int = 0) -> None:
+    def __init__(self, sight: RunView, *, port: int = 0) -> None:
         self.asked = False  # whether somebody has
         self._lock, self._sight, self._state = Lock(), sight, b""
         self._secret = token_urlsafe(16)
@@ -56,7 +56,7 @@ class Server:
         """Where to look."""
         return f"http://{HERE}:{self._port}/{self._secret}/"
 
-    def update(self, sight: Sight) -> None:
+    def update(self, sight: RunView) -> None:
         """Show what is seen now."""
         with self._lock:
             self._sight, self._state = sight, b""

@@ -11,7 +11,7 @@ from digrad.show.pages.drawing import MOST_NODES, _key, _panel, node_rows
 from digrad.show.pages.markup import chapters, fold
 
 
-class _Seen(NamedTuple):
+class _SlotPanel(NamedTuple):
     """One slot, as a panel wants it."""
 
     network: Any
@@ -23,7 +23,7 @@ def timetable_body(analysis: TimetableAnalysis) -> str:
     parts = chapters(report(analysis))
     side = parts.pop("Verdict")
     folded = "".join(fold(name, body) for name, body in parts.items())
-    union: Any = _Seen(analysis.network.union, analysis.vectors)
+    union: Any = _SlotPanel(analysis.network.union, analysis.vectors)
     folded += fold("Nodes", node_rows(union), printed=False)
     return f'<div class="network">{_draw(analysis)}<div>{side}</div></div>{folded}'
 
@@ -34,7 +34,7 @@ def _draw(analysis: TimetableAnalysis) -> str:
         return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
     look, drawn = look_at(net, analysis.vectors), ""
     for name, slot in shown_slots(net).items():
-        seen: Any = _Seen(rooted(slot, net), analysis.vectors)
+        seen: Any = _SlotPanel(rooted(slot, net), analysis.vectors)
         drawn += _panel(name, seen, slot.pull_graph, look)
     notes = ["area: weight in the answer"] + [
         f"nodes: {', '.join(n)}" for n in [key(net.union)] if n

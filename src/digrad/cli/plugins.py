@@ -1,0 +1,55 @@
+"""Commands of other distributions, found by their entry points; imported when they are used."""
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from digrad.base.errors import UnknownNameError, message
+from digrad.cli.output import bare_flags
+
+GROUP = "digrad.commands"
+ELSEWHERE = {"reproduce": "digrad-studies"}  # commands of ours that are installed by themselves
+
+
+class CommandGroup(TyperGroup):
+    """digrad's own commands, and those of entry points."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *sorted(plugin_commands())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; for one of a plugin a stand-in, which the list of commands shows."""
+        own, plugins = super().get_command(ctx, cmd_name), plugin_commands()
+        if own is not None or cmd_name not in plugins:
+            return own
+        return _command(cmd_name, lambda: None, help=f"From {_origin(plugins[cmd_name])}.")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command to run; one of a plugin is imported here."""
+        name = args[0]
+        if super().get_command(ctx, name) is None:
+            if (point := plugin_commands().get(name)) is not None:
+                return name, _command(name, point.load()), args[1:]
+            if name in ELSEWHERE:
+                what = f"{name} is a command of {ELSEWHERE[name]}, which is not installed"
+                raise UnknownNameError(message(what, hint=f"pip install {ELSEWHERE[name]}"))
+        return super().resolve_command(ctx, args)
+
+
+def plugin_commands() -> dict[str, EntryPoint]:
+    """Return the entry points that are commands, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _command(name: str, function: Callable[..., None], **about: Any) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    app.command(name, **about)(function)
+    bare_flags(app)
+    return typer.main.get_command(app)
+
+
+def _origin(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value

@@ -1,9 +1,0 @@
-"""Weights and links chosen for S-PP: its own recursion, optimised.
-
-The room is called ``designs`` because ``design`` is the function: read ``designing`` first.
-"""
-
-from digrad.designs.designing import Design, design
-from digrad.designs.measures import GOALS, Measured, Purpose
-
-__all__ = ["GOALS", "Design", "Measured", "Purpose", "design"]

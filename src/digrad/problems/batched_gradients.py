@@ -1,0 +1,142 @@
+"""Forward and backward passes of a module for many rows: together, or one after the other."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from digrad.kernels.autotune import Pair, on_streams
+from digrad.problems.augmentation import Augmentation
+from digrad.problems.flat_module import FlatModule
+from digrad.problems.losses import Loss
+from digrad.problems.many_rows import all_rows
+from digrad.problems.tracing import traced
+
+# From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
+Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchedGradients:
+    """Gradients of rows, and the buffers that are left after them.
+
+    Args:
+        rows: the module.
+        loss: of a batch.
+        ready: from stored inputs to what the module takes.
+        augment: what becomes of these in training.
+        batch: samples of a row.
+        widened: the type of losses, where passes are in bfloat16; none where they are not.
+    """
+
+    rows: FlatModule
+    loss: Loss
+    ready: Callable[[Tensor], Tensor]
+    augment: Augmentation | None
+    batch: int
+    widened: torch.dtype | None
+
+    def __post_init__(self) -> None:
+        if self.widened is not None:
+            _widen_norms(self.rows.training)
+
+    def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        """Return the sum of all rows' losses: its gradient is each row's own."""
+        losses, buffers = all_rows(self._loss_of, rows, self.ready(inputs), *columns)
+        return losses.sum(), buffers
+
+    def gradients(self, *columns: Tensor) -> Pair:
+        """All rows in one call."""
+        return _differentiated(self._total, *columns)
+
+    def one_by_one(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        """Row after row, for what vmap cannot take."""
+        found = [
+            _differentiated(self._alone, *row)
+            for row in zip(rows, self.ready(inputs), *columns, strict=True)
+        ]
+        gradients, buffers = zip(*found, strict=True)
+        return torch.stack(gradients), torch.stack(buffers)
+
+    def _alone(self, *row: Tensor) -> Pair:
+        return self._loss_of(*row, module=self.rows.alone)
+
+    def on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        """Row after row on a GPU, several at a time."""
+        return on_streams(partial(_differentiated, self._alone), rows, self.ready(inputs), *columns)
+
+    def compiled_on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
+        """Row after row on a GPU, several at a time, each from compiled code."""
+        return on_streams(self.compiled_alone, rows, self.ready(inputs), *columns)
+
+    @cached_property
+    def compiled_alone(self) -> Batched:
+        """One row, from compiled code."""
+        module = self.rows.alone  # made here, as the compiler cannot follow that
+
+        def alone(*row: Tensor) -> Pair:
+            return self._loss_of(*row, module=module)
+
+        made: Batched = torch.compile(alone, fullgraph=True, dynamic=False)
+        return partial(_differentiated, made)
+
+    @cached_property
+    def traced(self) -> Batched:
+        """All rows in one call, by the same operations without the Python that picks them."""
+        return traced(self.gradients)
+
+    @cached_property
+    def compiled(self) -> Batched:
+        """All rows in one call, from compiled code."""
+        total: Batched = torch.compile(self._total, fullgraph=True, dynamic=False)
+        return partial(_differentiated, total)
+
+    def _loss_of(
+        self,
+        row: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        words: Tensor,
+        buffers: Tensor,
+        *,
+        module: nn.Module | None = None,
+    ) -> Pair:
+        if self.augment is not None:
+            used = self.augment.words * self.batch
+            inputs = self.augment(inputs, words[:used].view(self.batch, -1))
+            words = words[used:]
+        named = self.rows.named(row, words) | self.rows.named_buffers(buffers)
+        with self._rounding(row):
+            outputs = functional_call(module or self.rows.training, named, (inputs,))
+        loss = self.loss(outputs if self.widened is None else outputs.to(self.widened), targets)
+        return loss, self.rows.packed_buffers(named, buffers)
+
+    def _rounding(self, row: Tensor) -> AbstractContextManager[object]:
+        if self.widened is None:
+            return nullcontext()
+        # Without its cache, which recordings and vmap would be led astray by.
+        return torch.autocast(row.device.type, torch.bfloat16, cache_enabled=False)
+
+
+def _widen_norms(module: nn.Module) -> None:
+    """Give batch norm its inputs in the type of its means: for many rows it takes no other."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._NormBase):
+            layer.register_forward_pre_hook(_widened)
+
+
+def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    like = next((b for b in layer.buffers() if b.is_floating_point()), None)
+    return args if like is None else (args[0].to(like.dtype), *args[1:])
+
+
+@torch.enable_grad()
+def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
+    points = rows.detach().requires_grad_()
+    loss, buffers = total(points, *columns)
+    return torch.autograd.grad(loss, points)[0], buffers

@@ -1,0 +1,396 @@
+"""Experiments as TOML files: every key checked, every wrong one explained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from inspect import Parameter, signature
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from digrad.base.checks import real
+from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
+from digrad.base.files import plain_bytes, toml_of
+from digrad.base.own_code import is_own
+from digrad.networks import AnyNetwork, build_any
+from digrad.results.edits import apply_edits
+
+
+class ExperimentError(DigradError, ValueError):
+    """An experiment that cannot be run as it is written."""
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """One network of an experiment: a topology or a file, and its weights."""
+
+    topology: str = ""
+    file: str = ""
+    push_file: str = ""  # the matrix C, where ``file`` holds R
+    name: str = ""  # what figures call it; the topology or file by default
+    n: int = 0  # nodes of a topology
+    seed: int = -1  # which graph of a random topology; -1 takes the topology's default
+    weights: str = ""
+    push_graph: str = "same"
+    largest_component: bool = False
+    undirected: bool = False
+    params: dict[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()  # the slots of a timetable, instead of ``file``
+    every: int = 1  # steps from one exchange to the next
+    keep: float = 1.0  # probability that a link works in a step
+    loss: float | dict = 0.0  # type: ignore[type-arg]  # share of messages lost, or a table
+
+    @property
+    def label(self) -> str:
+        """What figures call it."""
+        return self.name or self.topology or Path(self.file or [*self.files, ""][0]).stem
+
+    def build(self, folders: Sequence[Path] = ()) -> AnyNetwork:
+        """Make the network; files are sought in the given folders first, then here.
+
+        Raises:
+            ExperimentError: if it cannot be built, as when its file has moved.
+        """
+        if sum(map(bool, (self.topology, self.file, self.files))) != 1:
+            what = "needs either a topology or a file (files, of a timetable)"
+            raise ExperimentError(f"networks.{self.label or '?'} {what}")
+        first, *slots = [found(file, folders) for file in self.files] or [""]
+        try:
+            return build_any(
+                self.topology or found(self.file, folders) or first,
+                self.n or None,
+                slots=slots,
+                every=self.every,
+                keep=self.keep,
+                loss=self.loss,
+                push_file=found(self.push_file, folders) or None,
+                params={key: _text(value) for key, value in self.params.items()},
+                seed=None if self.seed < 0 else self.seed,
+                weights=self.weights or None,
+                push_graph=self.push_graph,
+                largest_component=self.largest_component,
+                undirected=self.undirected,
+                folders=folders,
+            )
+        except DigradError as error:
+            raise ExperimentError(f"networks.{self.label}: {error}") from error
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """One algorithm of an experiment."""
+
+    algorithm: str
+    name: str = ""  # what figures call it; the algorithm by default
+    step_sizes: tuple[float, ...] = ()  # instead of the experiment's
+    params: dict[str, Any] = field(default_factory=dict)
+    estimator: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: samples
+    compress: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: as it is
+    # Step sizes by the names of networks, instead of all others there.
+    step_sizes_on: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What figures call it."""
+        return self.name or self.algorithm
+
+    @property
+    def every_size(self) -> tuple[float, ...]:
+        """All step sizes of its own, on whatever network."""
+        return (*self.step_sizes, *(size for on in self.step_sizes_on.values() for size in on))
+
+    @property
+    def inner_kind(self) -> str:
+        """The name of its inner optimizer; empty without one."""
+        inner = self.params.get("inner", "")
+        return str(inner.get("kind", "") if isinstance(inner, Mapping) else inner or "")
+
+
+@dataclass(frozen=True)
+class KindSpec:
+    """A problem or a schedule: its name in the registry and its parameters."""
+
+    kind: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Networks x algorithms x step sizes x seeds on one problem."""
+
+    networks: tuple[NetworkSpec, ...]
+    algorithms: tuple[AlgorithmSpec, ...]
+    problem: KindSpec
+    steps: int
+    step_sizes: tuple[float, ...]
+    name: str = "experiment"
+    seeds: tuple[int, ...] = (0,)
+    schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
+    scale_by_n_pi: bool = True  # give γ/(nπ) to methods that move by nπ times the gradient
+    metrics: tuple[str, ...] = ()  # what to record; empty takes what is worth its cost
+    metrics_every: int = 0  # steps between records; 0: a hundredth of the run, or as they cost
+    dtype: str = "float32"
+    tf32: bool = False  # on a GPU, multiply with 10 bits of mantissa: faster, less exact
+    precision: str = "full"  # "bf16" computes modules in bfloat16, and keeps all in dtype
+    compile: str = "auto"  # "auto", "always" or "never"
+    trials_at_once: int = 0  # 0 takes as many as fit into memory
+    # How many step sizes and seeds it had each time before it was extended: what was added runs
+    # in tensors of its own, as sums in a tensor of another size round differently.
+    grown_from: tuple[tuple[int, ...], ...] = ()
+    clock: dict[str, Any] = field(default_factory=dict)  # keys of digrad.clock; none: no time
+    tried: tuple[float, ...] = ()  # the grid from which ``digrad tune`` chose the step sizes
+    # Where the files that it names are sought before they are sought here; no key of a file.
+    folders: tuple[Path, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        checks = [
+            ("steps", self.steps >= 1, "at least 1", self.steps),
+            ("metrics_every", self.metrics_every >= 0, "at least 0", self.metrics_every),
+            ("trials_at_once", self.trials_at_once >= 0, "at least 0", self.trials_at_once),
+            (
+                "seeds",
+                bool(self.seeds)
+                and 0 <= min(self.seeds) <= max(self.seeds) < 2**63
+                and len(set(self.seeds)) == len(self.seeds),
+                "one or more different ones in 0 .. 2^63 - 1",
+                self.seeds,
+            ),
+            (
+                "grown_from",
+                all(len(was) == 2 and min(was) >= 1 for was in self.grown_from),
+                "pairs of how many step sizes and seeds there were",
+                self.grown_from,
+            ),
+            ("networks", bool(self.networks), "one or more", 0),
+            ("algorithms", bool(self.algorithms), "one or more", 0),
+            ("name", _is_file_name(self.name), "usable as the name of a folder", self.name),
+        ]
+        for key, fine, wanted, got in checks:
+            if not fine:
+                raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
+        _one_of("dtype", self.dtype, ("float32", "float64"))
+        _one_of("precision", self.precision, ("full", "bf16"))
+        _one_of("compile", self.compile, ("auto", "always", "never"))
+        for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
+            if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
+                raise ExperimentError(
+                    f"{where} must be different numbers from 0 on, got {shown(sizes)}"
+                )
+        self._check_some_size()
+        for what, labels in (
+            ("networks", [n.label for n in self.networks]),
+            ("algorithms", [a.label for a in self.algorithms]),
+        ):
+            twice = [label for label in labels if labels.count(label) > 1]
+            if twice:
+                raise ExperimentError(
+                    message(
+                        f"two {what} are called {twice[0]!r}", hint='give each its own name = "..."'
+                    )
+                )
+
+    def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
+        own = [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
+        for a in self.algorithms:
+            where = f"algorithms.{a.label}.step_sizes_on"
+            for name, sizes in a.step_sizes_on.items():
+                lookup({n.label: n for n in self.networks}, name, f"network in {where}")
+                own.append((f"{where}.{name}", sizes))
+        return own
+
+    def _check_some_size(self) -> None:
+        for network, a in product(self.networks, self.algorithms):
+            if not self.sizes(network.label, a):
+                where = f" on {network.label}" if a.every_size else ""
+                what = f"algorithms.{a.label} has no step size{where}: step_sizes is empty"
+                raise ExperimentError(what)
+
+    def sizes(self, network: str, algorithm: AlgorithmSpec) -> tuple[float, ...]:
+        """The step sizes of an algorithm on a network."""
+        own = algorithm.step_sizes_on.get(network, algorithm.step_sizes)
+        return own or self.step_sizes
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The classes and functions of the user's own that it names, each once."""
+        names = [self.problem.kind, *(a.algorithm for a in self.algorithms)]
+        names += [a.inner_kind for a in self.algorithms]
+        names += [network.topology for network in self.networks]
+        return tuple(dict.fromkeys(name for name in names if is_own(name)))
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether something of it was an object in Python, which no file can bring back."""
+        kinds = (self.problem.kind, self.schedule.kind, *(a.algorithm for a in self.algorithms))
+        return "given" in kinds
+
+    @property
+    def trials(self) -> int:
+        """How many runs it consists of."""
+        pairs = product(self.networks, self.algorithms)
+        return sum(len(self.sizes(net.label, a)) for net, a in pairs) * len(self.seeds)
+
+
+def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file.
+
+    Args:
+        path: the file.
+        edits: changes to it, such as ``"problem.batch=16"``.
+    """
+    file = Path(path)
+    try:
+        table = toml_of(plain_bytes(file))
+    except FileNotFoundError:
+        hint = "`digrad init` writes an example"
+        raise FileFormatError(message(f"{file}: no such file", hint=hint)) from None
+    except (OSError, FileFormatError) as error:
+        what = "a folder" if file.is_dir() else error
+        hint = "`digrad init` writes an example"
+        what = str(what).removeprefix("not a TOML file: ")
+        raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
+    try:
+        apply_edits(table, edits)
+        # The copies that a run folder keeps of the user's own files are in its folder "code".
+        return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
+    except DigradError as error:
+        raise ExperimentError(f"{file}: {error}") from error
+
+
+def parse_experiment(table: Mapping[str, Any]) -> Experiment:
+    """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    if table.get("clock") == {}:  # a clock with its defaults, not none at all
+        table = {**table, "clock": {"compute": 1.0}}
+    made: Experiment = _read(Experiment, table, "")
+    return made
+
+
+def to_table(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment as nested plain values, as a TOML file holds them."""
+    plain: dict[str, Any] = asdict(experiment)
+    del plain["folders"]
+    if not plain["grown_from"]:  # as experiments were written before they could grow
+        del plain["grown_from"]
+    for key in ("clock", "tried"):  # as experiments were written before there were any
+        if not plain[key]:
+            del plain[key]
+    if plain["precision"] == "full":  # as experiments were written before there was a choice
+        del plain["precision"]
+    # What is not said is left out, as experiments were written before it could be said.
+    for algorithm in plain["algorithms"]:
+        for key in ("step_sizes_on", "estimator", "compress"):
+            if not algorithm[key]:
+                del algorithm[key]
+    for network in plain["networks"]:
+        for key in ("files", "every", "keep", "loss"):
+            if network[key] == getattr(NetworkSpec, key):
+                del network[key]
+    return plain
+
+
+def found(file: str, folders: Sequence[Path]) -> str:
+    """Return where a file is: in one of the folders, or as it is written."""
+    if not file:
+        return file
+    return next((str(f / file) for f in folders if (f / file).is_file()), file)
+
+
+def arguments(
+    function: Any, params: Mapping[str, Any], where: str, given: tuple[str, ...]
+) -> dict[str, Any]:
+    """Check a table of parameters against a function's signature and return it, typed."""
+    hints = get_type_hints(function)
+    accepts = {
+        name: p
+        for name, p in signature(function).parameters.items()
+        if name not in given and p.kind is not Parameter.VAR_KEYWORD
+    }
+    found = {}
+    for key, value in params.items():
+        lookup(accepts, key, f"key in {where}")
+        found[key] = typed(value, hints.get(key, Any), f"{where}.{key}")
+    missing = [k for k, p in accepts.items() if p.default is Parameter.empty and k not in found]
+    if missing:
+        raise ExperimentError(f"{where} lacks {', '.join(missing)}")
+    return found
+
+
+def _read(cls: type, table: Any, where: str) -> Any:
+    if not isinstance(table, Mapping):
+        raise ExperimentError(f"{where} must be a table, got {shown(table)}")
+    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
+    values: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    free = cls is KindSpec  # a kind's parameters stand beside it, not in a table of their own
+    for key, value in table.items():
+        if free and key not in known:
+            beside[key] = value
+            continue
+        lookup(known, key, f"key {'in ' + where if where else 'of the experiment'}")
+        values[key] = typed(value, hints[key], f"{where}.{key}" if where else key)
+    if beside:
+        values["params"] = {**values.get("params", {}), **beside}
+    for name, spec in known.items():
+        required = spec.default is MISSING and spec.default_factory is MISSING
+        if required and name not in values:
+            raise ExperimentError(f"{where or 'the experiment'} lacks {name}")
+    return cls(**values)
+
+
+def typed(value: Any, kind: Any, where: str) -> Any:
+    """Return a value as the type that is asked for, or say what was expected."""
+    origin, options = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ExperimentError(f"{where} must be a table, got {shown(value)}")
+        return {k: typed(one, options[1], f"{where}.{k}") for k, one in value.items()}
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
+                what, one = f"{where} must be a list, got {shown(value)}", f"[{shown(value)}]"
+                hint = f"write {one} for that one, or [0, 1, 2]"
+                option = f"{hint}; as an option --set '{where}={one}' or --set {where}=0,1,2"
+                raise ExperimentError(message(what, hint=option, python=hint))
+            value = [value]
+        return tuple(typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
+    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):
+        return _read(kind, value, where)
+    if options:  # a union, such as int | None, or a Literal
+        return _any_of(value, options, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return real(value, where)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {
+            int: "a whole number",
+            float: "a number",
+            str: "a text in quotes",
+            bool: "true or false",
+        }
+        raise ExperimentError(f"{where} must be {names.get(kind, kind)}, got {shown(value)}")
+    return value
+
+
+def _any_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
+    if value in [option for option in options if not isinstance(option, type)]:
+        return value
+    for option in options:
+        if isinstance(option, type) and option is not type(None):
+            try:
+                return typed(value, option, where)
+            except ExperimentError:
+                continue
+    names = ", ".join(getattr(o, "__name__", repr(o)) for o in options if o is not type(None))
+    raise ExperimentError(f"{where} must be one of: {names}; got {shown(value)}")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    lookup({name: name for name in allowed}, value, key)
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and not set(name) & set('/\\\0:*?"<>|')

@@ -1,0 +1,171 @@
+"""What has become of run folders: read without their states, and without anybody's code."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from math import nan
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from digrad.base.errors import DigradError, FileFormatError, ParameterError, message
+from digrad.base.files import plain_file
+from digrad.results.columns import GROWING, VALUES, first_of_interest
+from digrad.results.experiment import Experiment, load_experiment
+from digrad.results.folder import DAMAGE, Labels
+from digrad.results.lock import held
+from digrad.results.progress import RunAnnouncements
+
+DEPTH = 2  # folders below the one that is listed in which runs are sought
+LARGEST = 1 << 30  # bytes of the records of a job
+NEEDED = ("labels", "t", "done", "records", "diverged_at")
+
+State = Literal["finished", "running", "interrupted", "damaged"]
+
+
+class JobSummary(NamedTuple):
+    """What is seen of a job without its state and its answers."""
+
+    labels: Labels
+    t: int
+    done: bool
+    last: np.ndarray[Any, Any]  # (trials, metrics): the last record
+    diverged: np.ndarray[Any, Any]
+
+
+class RunState(NamedTuple):
+    """How far a run folder is."""
+
+    path: Path
+    state: State
+    experiment: Experiment | None
+    trials: int  # that are done
+    done: int  # trial-steps
+    size: int  # bytes of all files
+    changed: float  # when, in seconds since 1970
+    metric: str = ""  # the first that is recorded, its best last value, and whose that is
+    value: float = nan
+    best: str = ""
+    why: str = ""  # it is damaged
+
+    @property
+    def total(self) -> int:
+        """Trial-steps of the whole run."""
+        return self.experiment.trials * self.experiment.steps if self.experiment else 0
+
+
+def state_of(folder: str | Path) -> RunState:
+    """Look at one run folder.
+
+    Raises:
+        ParameterError: if there is no run in it.
+    """
+    path = Path(folder)
+    if not os.path.lexists(path / "experiment.toml"):
+        lacks = "has no experiment.toml" if path.is_dir() else "is not a folder"
+        hint = "pass a folder that a run has written; `digrad runs` lists them"
+        raise ParameterError(message(f"{path} {lacks}", hint=hint))
+    size, changed = _weight(path)
+    try:
+        if (path / "experiment.toml").is_symlink():
+            raise FileFormatError(f"{path / 'experiment.toml'} is a link")
+        experiment = load_experiment(path / "experiment.toml")
+        jobs = glances(path)
+    except DigradError as error:
+        why = str(error).splitlines()[0]
+        return RunState(path, "damaged", None, 0, 0, size, changed, why=why)
+    finished = sum(len(job.labels) for job in jobs.values() if job.done)
+    done = sum(job.t * len(job.labels) for job in jobs.values())
+    busy = held(path)
+    told = RunAnnouncements.read(path) if busy else None
+    state: State = "running" if busy else "interrupted"
+    state = "finished" if finished >= experiment.trials and not busy else state
+    there = max(done, told.done if told else 0)
+    best = _best(jobs, experiment.metrics)
+    return RunState(path, state, experiment, finished, there, size, changed, *best)
+
+
+def states(folder: str | Path) -> list[RunState]:
+    """Look at all run folders in a folder, and at itself if it is one; no link is followed."""
+    path = Path(folder)
+    if not path.is_dir():
+        hint = "pass the folder that your run folders are in"
+        raise ParameterError(message(f"{path} is not a folder", hint=hint))
+    return [state_of(found) for found in _runs(path, DEPTH)]
+
+
+def glances(folder: Path) -> dict[int, JobSummary]:
+    """Look at the jobs that have begun, by their numbers.
+
+    Raises:
+        FileFormatError: if one of them cannot be read.
+    """
+    jobs = folder / "jobs"
+    if jobs.is_symlink() or not jobs.is_dir():
+        return {}
+    paths = [path for path in sorted(jobs.glob("*.npz")) if path.stem.isdecimal()]
+    return {int(path.stem): _glance(path) for path in paths}
+
+
+def _glance(path: Path) -> JobSummary:
+    try:
+        with plain_file(path, follow=False) as file, np.load(file, allow_pickle=False) as data:
+            sizes = {info.filename: info.file_size for info in data.zip.infolist()}
+            if sum(sizes.get(f"{name}.npy", 0) for name in NEEDED) > LARGEST:
+                raise FileFormatError("its records are too large")
+            labels = [tuple(label) for label in _json(data["labels"])]
+            records, diverged = data["records"], data["diverged_at"]
+            if records.shape[1:] != (len(labels), len(VALUES)) or diverged.shape != (len(labels),):
+                raise FileFormatError(f"its records have the shape {records.shape}")
+            return JobSummary(labels, int(data["t"]), bool(data["done"]), records[-1], diverged)
+    except (*DAMAGE, MemoryError) as error:
+        raise FileFormatError(f"{path} is damaged: {error}") from error
+
+
+def _json(text: Any) -> Any:
+    from digrad.base.files import json_of
+
+    return json_of(str(text))
+
+
+def _best(jobs: dict[int, JobSummary], asked: Sequence[str]) -> tuple[str, float, str]:
+    """Return the first metric that was recorded, its best mean over seeds, and whose it is."""
+    for name in first_of_interest(asked):
+        found: dict[tuple[str, str, float], list[float]] = {}
+        for job in jobs.values():
+            values = np.where(job.diverged < 0, job.last[:, VALUES.index(name)], nan)
+            for (network, algorithm, size, _), value in zip(job.labels, values, strict=True):
+                if np.isfinite(value):
+                    found.setdefault((network, algorithm, size), []).append(float(value))
+        if found:
+            means = {key: float(np.mean(each)) for key, each in found.items()}
+            network, algorithm, size = (max if name in GROWING else min)(
+                means, key=lambda k: means[k]
+            )
+            whose = f"{algorithm} on {network}, γ = {size:g}"
+            return name, means[network, algorithm, size], whose
+    return "", nan, ""
+
+
+def _runs(folder: Path, depth: int) -> Iterator[Path]:
+    if os.path.lexists(folder / "experiment.toml"):
+        yield folder
+        return
+    with suppress(OSError):  # what may not be looked into holds no run of ours
+        inner = sorted(
+            entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)
+        )
+        for name in inner if depth else ():
+            yield from _runs(folder / name, depth - 1)
+
+
+def _weight(folder: Path) -> tuple[int, float]:
+    """Return the bytes of all files in a folder, and when the last of them was written."""
+    size, changed = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # moved to its place just now
+                found = os.lstat(os.path.join(place, name))
+                size, changed = size + found.st_size, max(changed, found.st_mtime)
+    return size, changed

@@ -1,5 +1,0 @@
-"""The paper's figures, with every setting it leaves open written down.
-
-docs/reproduction.md argues each choice and says where our curves agree with the paper's claims.
-Nothing else may depend on a study. Read ``setting`` first.
-"""

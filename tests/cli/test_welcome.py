@@ -56,7 +56,7 @@ def test_what_the_greeting_names_exists(line):
     """Commands and options are known; what they do is tested elsewhere."""
     words = shlex.split(line.replace("COMMAND", "run"))[1:]
     command = typer.main.get_command(app)
-    while words and hasattr(command, "resolve_command"):
+    while words and not words[0].startswith("-") and hasattr(command, "resolve_command"):
         with command.make_context("digrad", [], resilient_parsing=True) as context:
             _, command, words = command.resolve_command(context, words)
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}

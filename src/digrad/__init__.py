@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from digrad.front.simulate import simulate
     from digrad.front.tune import tune
     from digrad.networks import Digraph, Network, Timetable
-    from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+    from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
+    from digrad.peers.participation import peer
     from digrad.problems import ModuleProblem, Problem
     from digrad.theory import Bracket, Setting
 
@@ -57,7 +58,9 @@ __all__ = [
     "loader",
     "network",
     "networks",
+    "peer",
     "problems",
+    "processes",
     "save_checkpoint",
     "shard",
     "simulate",
@@ -85,11 +88,13 @@ _HOMES = {
     "analyze": "front.networks",
     "clock": "clocks",
     "compare": "front.networks",
-    "design": "designs",
+    "design": "analysis.designs",
     "join": "front.joining",
     "load_checkpoint": "optim",
     "loader": "data.shards",
     "network": "front.networks",
+    "peer": "peers.participation",
+    "processes": "optim",
     "save_checkpoint": "optim",
     "shard": "data.shards",
     "simulate": "front.simulate",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from digrad.algorithms import as_algorithm
 from digrad.algorithms.compression.compressed import compressed
-from digrad.algorithms.contract import Algorithm, called
+from digrad.algorithms.contract import Algorithm, method_name
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.inner_kinds import as_inner
@@ -37,7 +37,7 @@ def prepare_method(
     """Return the algorithm with its inner optimizer and its compression."""
     method: Any = as_algorithm(algorithm)
     if isinstance(method, Estimated):
-        what = f"{called(method)} wants gradients of single samples, which"
+        what = f"{method_name(method)} wants gradients of single samples, which"
         hint = f"use {method.method!r} here; digrad run and digrad train take both"
         raise ParameterError(message(f"{what} backward does not leave", hint=hint))
     method = _with_inner(method, inner, options)
@@ -47,7 +47,7 @@ def prepare_method(
 def _with_inner(algorithm: Algorithm[Any], inner: Any, options: Mapping[str, Any]) -> Any:
     if inner is None and not options:
         return algorithm
-    name = called(algorithm)
+    name = method_name(algorithm)
     if not isinstance(algorithm, Momentum):
         lookup({**SGD().options, "betas": 0, "eps": 0}, next(iter(options), "momentum"), "argument")
         what = f"{name} takes no inner optimizer: what it corrects is counted in plain steps"

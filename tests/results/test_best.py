@@ -3,7 +3,7 @@
 from math import inf, isnan
 
 import pytest
-from answers.made import made
+from results.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import Criterion, best_steps

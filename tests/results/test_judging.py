@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from answers.made import made
+from results.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import judge

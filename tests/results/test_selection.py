@@ -1,7 +1,7 @@
 """What --where, --only and --label keep and rename, and what they refuse."""
 
 import pytest
-from answers.made import made
+from results.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results.best import only_best

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from answers.made import made
+from results.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import best_steps

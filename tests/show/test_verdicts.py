@@ -2,7 +2,7 @@
 
 from math import inf
 
-from answers.made import made
+from results.made import made
 
 from digrad.base.text import plain
 from digrad.results import Gap, judge

@@ -71,7 +71,7 @@ class ModuleProblem:
     """
 
     # The gradient on all data costs as much as hundreds of steps: only on demand.
-    measures: Sequence[str] = (
+    default_metrics: Sequence[str] = (
         *("loss", "accuracy", "test_loss", "test_accuracy"),
         *("worst_accuracy", "mean_accuracy"),
     )
@@ -267,7 +267,7 @@ class ModuleProblem:
         return self._evaluation.gradient(x, self._training, self._with(0))
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
-        """Return what is wanted of ``measures``, and perhaps more, for each trial.
+        """Return what is wanted of ``default_metrics``, and perhaps more, for each trial.
 
         ``loss``, ``accuracy`` on all training data and ``test_loss``, ``test_accuracy`` at
         xhat, (..., dim); ``worst_accuracy`` and ``mean_accuracy`` of the nodes' own models x,

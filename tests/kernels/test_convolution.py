@@ -272,7 +272,10 @@ for G, S, C, H, W, O, h, w, stride, padding, dilation in [
     both = torch.cat([dw.flatten(1), back.sum((1, 3, 4))], dim=1)
     for got, want in (
         (convolution_tiles.forward(x, weight, bias, *window), wanted),
-        (convolution_tiles.forward(x, weight, None, *window), wanted - bias[:, None, :, None, None]),
+        (
+            convolution_tiles.forward(x, weight, None, *window),
+            wanted - bias[:, None, :, None, None],
+        ),
         (convolution_tiles.inputs(back, weight, x, *window), dx),
         (convolution_tiles.weights(back, x, weight, *window), dw.flatten(1)),
         (convolution_tiles.weights(back, x, weight, *window, biased=True), both),
@@ -344,7 +347,8 @@ for G, S, C, H, W, O, h, w, stride, padding in [
     assert split_convolution.suit(shapes.Shape.of(x, weight, *window))
     for turn in (lambda t: t, lambda t: t.movedim(2, -1).contiguous().movedim(-1, 2)):
         out = convolution_tiles.forward(turn(x), weight, bias, *window)
-        found = convolution_tiles.backward(turn(back), turn(x), weight, *window, to_x=True, to_bias=True)
+        both_biased = {"to_x": True, "to_bias": True}
+        found = convolution_tiles.backward(turn(back), turn(x), weight, *window, **both_biased)
         for got, want in zip((out, *found), (wanted, dx, both)):
             assert (got.double() - want).norm() <= 1e-6 * want.norm()
         for got, like in zip((out, found[0]), convolution_tiles.outputs(x, weight, *window)):

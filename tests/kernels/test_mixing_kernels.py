@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from digrad.algorithms.contract import changed
+from digrad.algorithms.contract import add_changes
 from digrad.engines.simulator import Simulator
 from digrad.networks import erdos_renyi, weigh
 
@@ -48,9 +48,9 @@ def test_on_a_gpu_as_on_a_cpu(nodes: int) -> None:
     x, a, b = torch.randn(3, 2, nodes, 1001, dtype=torch.float64)
     lr = torch.rand(2, 1, 1, dtype=torch.float64)
     some = ((-lr, a), (1, b))
-    wanted = here.pull(x, *some), here.push(x, (1, a), (-1, b)), here.pull(changed(x, some))
+    wanted = here.pull(x, *some), here.push(x, (1, a), (-1, b)), here.pull(add_changes(x, some))
     x, a, b, lr = (t.float().cuda() for t in (x, a, b, lr))
     some = ((-lr, a), (1, b))
-    got = there.pull(x, *some), there.push(x, (1, a), (-1, b)), there.pull(changed(x, some))
+    got = there.pull(x, *some), there.push(x, (1, a), (-1, b)), there.pull(add_changes(x, some))
     for one, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-5, atol=1e-5)

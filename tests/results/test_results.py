@@ -11,7 +11,7 @@ from digrad.results.trials import Curve, Key, Results
 
 HEADER = (
     "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
-    "test_loss,test_accuracy,worst_accuracy,mean_accuracy,messages,bytes,diverged_at"
+    "messages,bytes,diverged_at"
 )
 
 
@@ -242,8 +242,8 @@ def test_a_file_without_rows_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("ring,S-PP,0.1,0", "4 cells instead of 18"),
-        (row(step=99) + ",1", "19 cells instead of 18"),
+        ("ring,S-PP,0.1,0", "4 cells instead of 14"),
+        (row(step=99) + ",1", "15 cells instead of 14"),
         (row(step=99, loss="1e-"), "loss is '1e-'"),
         (row(step="many"), "step is 'many'"),
         (row(step=1.5), "step is '1.5'"),

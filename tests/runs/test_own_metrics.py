@@ -208,7 +208,7 @@ def test_what_cannot_be_measured_is_refused():
             Silent(made.A, made.b, sigma=0.0), dg.network("directed-ring", n=4), lr=0.1, steps=2
         )
     made.measure = lambda xhat, x, wanted: {"near": 1.0}
-    with pytest.raises(DigradError, match="measure.. gives float for the metric near"):
+    with pytest.raises(DigradError, match=r"measure.. gives float for the metric near"):
         dg.simulate(made, dg.network("directed-ring", n=4), lr=0.1, steps=2)
 
 

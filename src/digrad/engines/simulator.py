@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.contract import Change, add_changes
 from digrad.networks.registry import NetworkLike, as_network
 
 SPARSE_N = 128  # below it a dense product is faster whatever the number of links
@@ -89,7 +89,7 @@ class Weights:
         """W(X + Σ αD)."""
         kernels = None if self.is_sparse else _kernels_for(rows)
         if kernels is None or not kernels.fits(self._matrix, rows, changes):
-            return self._product(changed(rows, changes))
+            return self._product(add_changes(rows, changes))
         mixed: Tensor = kernels.mix(self._matrix, rows, changes)
         return mixed
 

@@ -22,7 +22,7 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
-from digrad.base.metrics import METRICS, TIMED, VALUES, WALL, Metric, by_interest, columns_of
+from digrad.base.metrics import METRICS, SENT, TIMED, VALUES, WALL, Metric, by_interest
 from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, read_declared
 from digrad.results.wall_clock import read_seconds
@@ -149,12 +149,11 @@ class Results:
         parts: list[list[Floats]] = []
         told = [_told(path) for path in paths]
         names = _names(paths, [one.name for one in told])
-        declared = [read_declared(path) for path in paths]
-        own = _together(declared)
+        own = _together([read_declared(path) for path in paths])
         recorded = (*VALUES, *own, *TIMED)
-        for path, run, some in zip(paths, names, declared, strict=True):
+        for path, run in zip(paths, names, strict=True):
             try:
-                parts += _read(path / "metrics.csv", run, index, recorded, columns_of(some))
+                parts += _read(path / "metrics.csv", run, index, recorded)
             except (OSError, csv.Error) as error:
                 what = f"{path / 'metrics.csv'} cannot be read: {error}"
                 raise FileFormatError(message(what, hint=STOPPED)) from error
@@ -359,6 +358,8 @@ PARSERS: dict[str, Callable[[str], float | str]] = {
     "step_size": float,
     "diverged_at": lambda text: int(text) if text else nan,
 }
+# Columns that a file must have; what is measured on test data need not be there.
+REQUIRED = (*PARSERS, *list(METRICS)[: list(METRICS).index("test_loss")], *SENT)
 
 
 def _number_or_nan(text: str) -> float:
@@ -366,19 +367,15 @@ def _number_or_nan(text: str) -> float:
 
 
 def _read(
-    path: Path,
-    run: str,
-    index: dict[Trial, int],
-    recorded: Sequence[str],
-    required: Sequence[str],
+    path: Path, run: str, index: dict[Trial, int], recorded: Sequence[str]
 ) -> list[list[Floats]]:
     """Read rows by the thousands; trials that are not in the index yet are added to it."""
     parts = []
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
-        header = next(reader, list(required))  # an empty file is one without rows
-        for name in (name for name in required if name not in header):
-            hint = f"the first line must have: {','.join(required)}"
+        header = next(reader, list(REQUIRED))  # an empty file is one without rows
+        for name in (name for name in REQUIRED if name not in header):
+            hint = f"the first line must have: {','.join(REQUIRED)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
         while chunk := list(islice(reader, CHUNK)):
             try:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from digrad.base.errors import UnknownNameError, message
+from digrad.base.errors import UnknownNameError, lookup, message
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
@@ -36,6 +36,8 @@ class CommandGroup(TyperGroup):
             if name in ELSEWHERE:
                 what = f"{name} is a command of {ELSEWHERE[name]}, which is not installed"
                 raise UnknownNameError(message(what, hint=f"pip install {ELSEWHERE[name]}"))
+            if not name.startswith("-"):
+                lookup(dict.fromkeys(self.list_commands(ctx)), name, "command")
         return super().resolve_command(ctx, args)
 
 

@@ -20,7 +20,6 @@ from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
 from digrad.runs.metrics import Evaluator
 from digrad.theory import perron
-from mixers import local_steps
 from optim.training import (
     DIM,
     FORMS,
@@ -97,7 +96,7 @@ def test_an_algorithm_of_ones_own(bucket_bytes: int, algorithm: HeavyBall) -> No
 def test_bytes_are_those_of_the_theory(form: str) -> None:
     """Also with several buckets: push-sum weights are sent once a step; steps at home send none."""
     algorithm, net = FORMS[form], network_of(form)
-    each = local_steps(algorithm) + 1
+    each = algorithm.local_steps + 1
     opt, made = make(algorithm, net, bucket_bytes=1)
     assert len(opt.rows.buckets) == pieces(algorithm)
     train(opt, made, 2 * each)

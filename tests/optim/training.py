@@ -12,7 +12,7 @@ from digrad.algorithms.estimators import Estimated
 from digrad.networks import Network, binary_tree, build
 from digrad.optim import Decentralized
 from digrad.theory import perron
-from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, local_steps, suits
+from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, suits
 
 DIM = 7
 
@@ -80,8 +80,8 @@ def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
     )
     for t in range(steps):  # of methods that take steps at home, these come one by one too
         g, lr = gradient.torch(t, algorithm.point(s)), factor * decaying(t)
-        at_home = t % (local_steps(algorithm) + 1) < local_steps(algorithm)
-        mixer.t = t // (local_steps(algorithm) + 1)
+        at_home = t % (algorithm.local_steps + 1) < algorithm.local_steps
+        mixer.t = t // (algorithm.local_steps + 1)
         s = algorithm.local(s, g, lr) if at_home else algorithm.step(s, g, mixer, lr)  # type: ignore
     return s
 

@@ -41,7 +41,7 @@ from digrad.algorithms import Algorithm, as_algorithm, check
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
-from digrad.algorithms.contract import called
+from digrad.algorithms.contract import method_name
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, ParameterError, lookup, message
@@ -635,6 +635,6 @@ def _nodes(layout: Layout, blocks: Sequence[int] | None, group: Any) -> int:
 def _usable(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     if not isinstance(algorithm, Estimated):
         return algorithm
-    what = f"{called(algorithm)} wants gradients of single samples, which"
+    what = f"{method_name(algorithm)} wants gradients of single samples, which"
     hint = f"use {algorithm.method!r} here; digrad run and digrad train take both"
     raise ParameterError(message(f"{what} backward does not leave", hint=hint))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, called
+from digrad.algorithms.contract import Algorithm, method_name
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner
@@ -32,7 +32,7 @@ def with_inner(algorithm: Algorithm[Any], inner: Any, options: Mapping[str, Any]
     """Return the algorithm with an inner optimizer; as it is if none is asked for."""
     if inner is None and not options:
         return algorithm
-    name = called(algorithm)
+    name = method_name(algorithm)
     if not isinstance(algorithm, Momentum):
         lookup({**SGD().options, "betas": 0, "eps": 0}, next(iter(options), "momentum"), "argument")
         what = f"{name} takes no inner optimizer: what it corrects is counted in plain steps"

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
+from digrad.algorithms.contract import Algorithm, Needs
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
 from digrad.networks.registry import AnyNetwork
@@ -95,10 +95,9 @@ class Rows:
         Returns:
             The seconds spent in exchanges.
         """
-        if isinstance(self.algorithm, StepsAtHome):
-            t, k = divmod(t, self.algorithm.local_steps + 1)
-            if k < self.algorithm.local_steps:
-                return self._at_home(settings, scale, skip)
+        t, k = divmod(t, self.algorithm.local_steps + 1)
+        if k < self.algorithm.local_steps:
+            return self._at_home(settings, scale, skip)
         taken = turns(self.engine.at(t), self._sampler, t)
         overwrites = self.algorithm.overwrites
         for bucket in self.buckets:
@@ -106,7 +105,7 @@ class Rows:
             g = self._gradients(bucket, scale, decay, skip)
             mixer = taken.next(bucket.columns, bucket.places(overwrites))
             bucket.step(algorithm, g, mixer, lr)
-        if self._overlap and isinstance(self.algorithm, Early):
+        if self._overlap:
             self._begin(self.algorithm, self.engine.at(t + 1))
         return taken.seconds
 
@@ -115,7 +114,6 @@ class Rows:
     ) -> float:
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
-            assert isinstance(algorithm, StepsAtHome)
             g = self._gradients(bucket, scale, decay, skip)
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0
@@ -131,9 +129,7 @@ class Rows:
 
     def _rounds(self, t: int) -> int:
         """Return how many exchanges t steps have: fewer, where some are taken at home."""
-        return (
-            t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, StepsAtHome) else t
-        )
+        return t // (self.algorithm.local_steps + 1)
 
     def xhat(self, t: int) -> Tensor:
         """Return the method's answer after t steps as one row; every rank must ask for it."""
@@ -154,7 +150,7 @@ class Rows:
             g[row] = 0 if last is None else last[row]
         return g
 
-    def _begin(self, algorithm: Early[Any], net: OutMixer) -> None:
+    def _begin(self, algorithm: Algorithm[Any], net: OutMixer) -> None:
         """Send what the next step will mix whatever its gradients are, over its own mixer.
 
         Push-sum weights travel with the first bucket only, as in ``Turns``.

@@ -129,7 +129,7 @@ class _Peer:
         self.job, self.node, self._place, self._leave = job, node, place, leave
         self.rejoins = False
         method = job.method
-        self._samples = method.samples if isinstance(method, Algorithm) else 1
+        self._samples = method.samples
         number = membership.names.index(node) if node in membership.names else 0
         self._row = slice(number, number + 1)
         seeds = torch.tensor(list(job.trials.seeds))

@@ -474,8 +474,7 @@ def _pace(
             "compiled" if jobs * steps * each > MODULE_SECONDS else "plain",
         )
     if isinstance(method, Asynchronous) and not compiles:
-        saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)
-        return StepMode(several if saved > COMPILE_SECONDS else "single")
+        return StepMode()
     if compiles:  # a module is traced, which takes a second or two, and not fused
         return StepMode("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)

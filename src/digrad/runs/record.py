@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.algorithms.contract import StepsAtHome
 from digrad.results.columns import VALUES
 from digrad.results.folder import JobFile
 from digrad.runs.events import Loop
@@ -101,7 +100,7 @@ class Record:
             state,
             job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
-            job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
+            job.method.local_steps + 1,
             None if job.timing is None else axes(job.timing, self.steps),
         )
 

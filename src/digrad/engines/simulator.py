@@ -85,17 +85,7 @@ class Weights:
 
     def __call__(self, rows: Tensor, *changes: Change) -> Tensor:
         """W(X + Σ αD)."""
-<<<<<<< HEAD
-        rows = changed(rows, changes)
-=======
-        kernels = None if self.is_sparse else _kernels_for(rows)
-        if kernels is None or not kernels.fits(self._matrix, rows, changes):
-            return self._product(add_changes(rows, changes))
-        mixed: Tensor = kernels.mix(self._matrix, rows, changes)
-        return mixed
-
-    def _product(self, rows: Tensor) -> Tensor:
->>>>>>> main
+        rows = add_changes(rows, changes)
         if rows.dim() == 3 and not self.is_sparse:
             # What @ comes to as well, but by ten small operations.
             trials = rows.shape[0]

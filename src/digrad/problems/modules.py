@@ -15,8 +15,7 @@ from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
-from digrad.kernels.autotune import Pair, faster
-from digrad.kernels.layers import Conv2d, GroupNorm
+from digrad.kernels import Conv2d, GroupNorm, Pair, choose_fastest
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
 from digrad.problems.base import EvaluationCost, Rows
@@ -342,7 +341,7 @@ class ModuleProblem:
         rows = len(x.reshape(-1, self.dim))
         if rows not in self._ways:
             kind = f"{self._rows.summary()}, {rows} rows, batch {self.batch}, bf16 {self._half}"
-            self._ways[rows] = faster(
+            self._ways[rows] = choose_fastest(
                 kind,
                 {
                     "together": lambda: self._by_groups(self._passes.gradients, x, sample, buffers),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from digrad.analysis import Analysis
     from digrad.analysis.designs import design
     from digrad.base.errors import DigradError
+    from digrad.base.metrics import Metric
     from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.front.joining import join
@@ -41,6 +42,7 @@ __all__ = [
     "Decentralized",
     "DigradError",
     "Digraph",
+    "Metric",
     "ModuleProblem",
     "Network",
     "NodeSampler",
@@ -78,6 +80,7 @@ _HOMES = {
     "Decentralized": "optim",
     "Digraph": "networks",
     "DigradError": "base.errors",
+    "Metric": "base.metrics",
     "ModuleProblem": "problems",
     "Network": "networks",
     "NodeSampler": "data.shards",

@@ -36,7 +36,7 @@ Change = tuple[Scale, Tensor]  # (α, D) stands for αD
 def add_changes(rows: Tensor, changes: Sequence[Change], out: Tensor | None = None) -> Tensor:
     """X + Σ αD, one pass over memory for each change; X itself if there is none.
 
-    >>> changed(torch.ones(2), [(1, torch.ones(2)), (-0.5, torch.ones(2))])
+    >>> add_changes(torch.ones(2), [(1, torch.ones(2)), (-0.5, torch.ones(2))])
     tensor([1.5000, 1.5000])
     """
     if not changes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from digrad.algorithms import ALGORITHMS, Algorithm, compressed, trials
 from digrad.algorithms.estimators import Estimated
 from digrad.networks import Network, binary_tree, build
-from digrad.optim import Decentralized
+from digrad.optim import Decentralized, processes
 from digrad.theory import perron
 from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, suits
 
@@ -51,6 +52,15 @@ def losses(made: Sequence[nn.Module], t: int, first: int = 0, n: int = 0) -> lis
         )
         out.append((x - b) @ A @ (x - b) / 2 + noise @ x)
     return out
+
+
+ENGINE = signature(processes).parameters
+
+
+def make_optimizer(params: Any, algorithm: Any, net: Any, **options: Any) -> Decentralized:
+    """The optimizer; what are options of its engine among these are handed there."""
+    own = {name: options.pop(name) for name in ENGINE if name in options}
+    return Decentralized(params, algorithm, net, engine=processes(**own), **options)
 
 
 def train(

@@ -9,7 +9,6 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Needs
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
-from digrad.networks.registry import AnyNetwork
 from digrad.optim.bucket_mixer import OptimizerEngine, OutMixer, turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
@@ -31,7 +30,6 @@ class Rows:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        network: AnyNetwork,
         engine: OptimizerEngine,
         layout: Layout,
         *,
@@ -41,27 +39,25 @@ class Rows:
     ) -> None:
         self.algorithm, self.layout, self._overlap = algorithm, layout, overlap
         self._at_a_time = max(1, bucket_bytes // 8)  # columns that are summed over all nodes
-        self._settle(network, engine)
+        self.move(engine)
         self.models = layout.flatten()
         if broadcast:
             self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
-    def _settle(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
-        self.engine, self.n, self._vectors = engine, network.n, root_vectors(network)
+    def move(self, engine: OptimizerEngine) -> None:
+        """Go on as it is, on the network of another engine."""
+        self.engine, self.n = engine, engine.network.n
+        self._vectors = root_vectors(engine.network)
         self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
 
-    def move(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
-        """Go on as it is, on another network."""
-        self._settle(network, engine)
-
-    def restart(self, network: AnyNetwork, engine: OptimizerEngine, *, common: bool) -> None:
+    def restart(self, engine: OptimizerEngine, *, common: bool) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
         Trackers, push-sum weights and memories refer to the network that was. ``common`` says
         whether all nodes have the same model.
         """
-        self.move(network, engine)
+        self.move(engine)
         begin = self.algorithm.init if common else self.algorithm.anew
         for bucket in self.buckets:
             bucket.settle(self.algorithm, begin(bucket.models))

@@ -1,7 +1,7 @@
 """From an experiment to jobs: every object made, every combination checked before step 0."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
 from itertools import product
 from typing import Any, cast
@@ -144,8 +144,9 @@ def plan(
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if on_clock else None
         gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        own = [asdict(metric) for metric in gauge.own]
         scale = _scale(experiment, method, net)
-        content = {"network": net.digest()}
+        content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _parts(experiment, name, spec, method, problem):
             pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)

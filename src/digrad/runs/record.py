@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.results.columns import VALUES
 from digrad.results.folder import JobFile
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
@@ -80,7 +79,7 @@ class Record:
         if not execution.writes:
             return replace(self, moment=moment, whole=moment)
         read = job.gauge.read(whole)
-        row = torch.stack([read[name].double() for name in VALUES], dim=-1).cpu().numpy()
+        row = torch.stack([read[name].double() for name in job.gauge.names], dim=-1).cpu().numpy()
         execution.noted(job, work.recursion, moment.t, row)
         steps, numbers = [*self.steps, moment.t], [*self.numbers, row]
         return Record(moment, whole, steps, numbers, self.diverged_at)
@@ -102,6 +101,7 @@ class Record:
             job.made_by,
             job.method.local_steps + 1,
             None if job.timing is None else axes(job.timing, self.steps),
+            job.gauge.own,
         )
 
 

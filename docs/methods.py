@@ -33,8 +33,10 @@ def table(entries: Mapping[str, tuple[type[Method[Any]], str]]) -> str:
     first = next(iter(entries.values()))[0]
     per = "step" if issubclass(first, Algorithm) else "gradient"
     head = f"| name | needs | exact | vectors | sends per {per} | reference | where |\n"
-    return head + "|---|---|---|---|---|---|---|\n" + "".join(
-        row(name, make, reference) for name, (make, reference) in entries.items()
+    return (
+        head
+        + "|---|---|---|---|---|---|---|\n"
+        + "".join(row(name, make, reference) for name, (make, reference) in entries.items())
     )
 
 

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from digrad.base.errors import UnknownNameError, lookup, message
+from digrad.base.former_names import present_name
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
@@ -29,6 +30,7 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command to run; one of a plugin is imported here."""
+        args = [present_name(word, "command") for word in args]
         name = args[0]
         if super().get_command(ctx, name) is None:
             if (point := plugin_commands().get(name)) is not None:

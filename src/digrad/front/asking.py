@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
 from digrad.algorithms import methods as names_of_methods
 from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
 from digrad.algorithms.inner_kinds import written
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
-from digrad.front.keywords import check_keywords
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
-from digrad.problems import ModuleProblem, Problem
+from digrad.problems import PROBLEMS, ModuleProblem, Problem
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
@@ -27,11 +27,11 @@ from digrad.results.experiment import (
     arguments,
     typed,
 )
-from digrad.runs.planning import Overrides
+from digrad.runs.planning import GIVEN, Overrides
 
 PLAIN = bool | int | float | str  # values that a file can hold
 TYPES: dict[str, Any] = {  # of arguments that a file has too
-    **dict.fromkeys(("steps", "every"), int),
+    **dict.fromkeys(("steps", "metrics_every"), int),
     **dict.fromkeys(("dtype", "precision", "compile", "name"), str),
     "scale_by_n_pi": bool,
     "seeds": tuple[int, ...],
@@ -67,7 +67,6 @@ def asked(
     methods = _methods(algorithms, compress, clock is not None)
     rates = _rates(lr, list(methods))
     plan_of, shape = _schedule(schedule)
-    said["metrics_every"] = said.pop("every")
     experiment = Experiment(
         networks=tuple(
             NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
@@ -78,13 +77,56 @@ def asked(
         ),
         problem=kind,
         schedule=shape,
-        step_sizes=rates.get("", ()),
+        lr=rates.get("", ()),
         dtype=checked(TYPES, dtype=dtype)["dtype"] or _dtype(made),
         clock=_clock(clock),
         **said,
     )
     objects = {label: method for label, (method, _) in methods.items()}
     return experiment, Overrides(made, nets, objects, plan_of)
+
+
+# What other libraries call it, and what belongs to the network.
+ELSEWHERE = dict.fromkeys(("step_sizes", "step_size", "learning_rate"), "lr")
+ELSEWHERE |= {"log_every": "metrics_every", "seed_count": "seeds", "folder": "out"}
+OF_NETWORKS = ("n", "nodes", "topology", "weights", "push_graph", "params")
+
+
+def check_keywords(problem: Any, networks: Any, keys: Mapping[str, Any]) -> None:
+    """Refuse keywords that neither ``simulate`` nor the problem takes."""
+    from digrad.front.simulate import simulate
+
+    takes = _keys_of(problem)
+    if takes is None:
+        return
+    for key, value in keys.items():
+        if key in takes:
+            continue
+        if key in ELSEWHERE:
+            hint = f"write {ELSEWHERE[key]}={shown(value)}"
+            what = f"{key} is called {ELSEWHERE[key]} in simulate"
+            raise ParameterError(message(what, hint=hint))
+        if key in OF_NETWORKS:
+            name = networks if isinstance(networks, str) else "directed-ring"
+            size = "n" if key == "nodes" else key
+            what = f"{key} belongs to the network, not to the problem"
+            hint = f'pass dg.network("{name}", {size}={shown(value)})'
+            raise ParameterError(message(what, hint=hint))
+        known = dict.fromkeys((*takes, *signature(simulate).parameters))
+        lookup(known, key, "argument of simulate or key of the problem")
+
+
+def _keys_of(problem: Any) -> tuple[str, ...] | None:
+    """Return the keys that a problem takes; none where its maker will say so."""
+    if isinstance(problem, nn.Module):
+        return tuple(signature(ModuleProblem).parameters)
+    if isinstance(problem, Mapping):
+        problem = problem.get("kind")
+    if not isinstance(problem, str):
+        return ()
+    if problem not in PROBLEMS:
+        return None
+    return ("kind", *(key for key in signature(PROBLEMS[problem]).parameters if key not in GIVEN))
 
 
 def checked(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch import nn
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
 from digrad.base.errors import ParameterError, message
+from digrad.base.former_names import takes_former_names
 from digrad.clocks import Clock
 from digrad.front.asking import asked, checked
 from digrad.front.run import Run
@@ -23,6 +24,7 @@ from digrad.show.progress import progress_bar
 TYPES = {"device": str, "resume": bool, "progress": bool, "out": str | Path}
 
 
+@takes_former_names
 def simulate(
     problem: Problem | nn.Module | str | Mapping[str, Any],
     networks: Any,
@@ -33,7 +35,7 @@ def simulate(
     seeds: int | Sequence[int] = 1,
     schedule: Schedule | str | Mapping[str, Any] = "constant",
     metrics: str | Sequence[str] = (),
-    every: int = 0,
+    metrics_every: int = 0,
     compress: Compression | Compressor | Mapping[str, Any] | str | None = None,
     device: str = "cpu",
     dtype: str = "",
@@ -69,7 +71,7 @@ def simulate(
             a factor of ``lr``.
         metrics: what to record, and first what methods are compared by; what is worth its cost by
             default.
-        every: steps from one record to the next; a hundredth of the run by default, or more
+        metrics_every: steps from one record to the next; a hundredth of the run by default, or more
             where measuring would take more than a fifth of it.
         compress: how messages of all algorithms are made small, as
             ``{"kind": "top-k", "share": 0.1}``; as they are by default.
@@ -102,7 +104,7 @@ def simulate(
         seeds=seeds,
         schedule=schedule,
         metrics=metrics,
-        every=every,
+        metrics_every=metrics_every,
         compress=compress,
         device=device,
         dtype=dtype,

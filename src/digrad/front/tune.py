@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from digrad.base.errors import ParameterError, message
+from digrad.base.former_names import takes_former_names
 from digrad.front.asking import asked
 from digrad.front.run import Run
 from digrad.front.simulate import check_place, simulate, told
@@ -24,6 +25,7 @@ DEFAULTS = {
 }
 
 
+@takes_former_names
 def tune(
     problem: Any,
     networks: Any,
@@ -67,7 +69,7 @@ def tune(
 
     Example:
         >>> run = tune("quadratic", "exponential", ["push-pull", "sgp"], dim=3, steps=32)
-        >>> sorted({trial.key.step_size for trial in run.results.trials}) == sorted(
+        >>> sorted({trial.key.lr for trial in run.results.trials}) == sorted(
         ...     {best.lr for best in run.tuning.best}
         ... )
         True

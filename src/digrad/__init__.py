@@ -85,7 +85,7 @@ _HOMES = {
     "analyze": "front.networks",
     "clock": "clocks",
     "compare": "front.networks",
-    "design": "designs",
+    "design": "analysis.designs",
     "join": "front.joining",
     "load_checkpoint": "optim",
     "loader": "data.shards",

@@ -23,11 +23,10 @@ from digrad.networks import Network, build
 from digrad.problems import Logistic
 from digrad.runs.events import AsynchronousRun
 from digrad.runs.loop import few_threads
-from digrad.runs.recursion import StepMode, Trials
+from digrad.runs.recursion import Trials
 from digrad.runs.timing import MessageSizes, alone
 
 N, P, LR = 20, 400, 0.01
-WAYS: dict[Any, str] = {"single": "eager", "fused": "compiled"}
 seconds = perf_counter
 
 
@@ -81,15 +80,13 @@ def plain(problem: Logistic, net: Network, clock: Clock, wakes: int) -> float:
     return seconds() - start
 
 
-def engine(
-    problem: Logistic, net: Network, clock: Clock, trials: int, pace: StepMode
-) -> AsynchronousRun:
+def engine(problem: Logistic, net: Network, clock: Clock, trials: int) -> AsynchronousRun:
     """Return the event engine with so many trials."""
     method = RFast()
     calendar = alone(method, net, clock, MessageSizes(4 * P, 4)).calendar
     events = Events(method, net, calendar)  # type: ignore[arg-type]
     some = Trials(list(range(trials)), [LR] * trials)
-    return AsynchronousRun(method, events, problem, some, lambda t: 1.0, pace)
+    return AsynchronousRun(method, events, problem, some, lambda t: 1.0)
 
 
 def played(loop: AsynchronousRun, rounds: int) -> float:
@@ -116,26 +113,22 @@ def main() -> None:
     global seconds  # one clock for all
     seconds = process_time if asked.cpu else perf_counter
     problem, net, clock = Logistic.generate(N, P, 400), build(asked.network, N), Clock()
-    loops = {
-        (trials, way): engine(problem, net, clock, trials, StepMode(way))
-        for trials in (1, 36)
-        for way in WAYS
-    }
+    loops = {trials: engine(problem, net, clock, trials) for trials in (1, 36)}
     # Turn by turn, so that a busy machine is as busy for one as for the other.
     turns = [turn(loops, problem, net, clock, asked.wakes) for _ in range(asked.times)]
     plainly = min(each[0] for each in turns)
     print(f"plain NumPy loop, 1 trial            {1 / plainly:>10,.0f} trial-wakes/s")
-    for k, (trials, way) in enumerate(loops, 1):
+    for k, trials in enumerate(loops, 1):
         best = min(each[k] for each in turns)
         ratio = median(each[0] / each[k] for each in turns)
-        name = f"event engine, {trials:>2} trials, {WAYS[way]:<8}"
+        name = f"event engine, {trials:>2} trials          "
         print(f"{name}     {1 / best:>10,.0f} trial-wakes/s {ratio:6.2f} x")
 
 
 def turn(loops: Any, problem: Logistic, net: Network, clock: Clock, wakes: int) -> list[float]:
     """Return seconds of a trial-wake: of the plain loop, then of each engine."""
     took = [plain(problem, net, clock, wakes) / wakes]
-    for (trials, _), loop in loops.items():
+    for trials, loop in loops.items():
         rounds = max(1, wakes // N // (1 if trials == 1 else 4))
         took.append(played(loop, rounds) / (trials * rounds * N))
     return took

@@ -41,7 +41,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from digrad.algorithms import SGP, PushPull
 from digrad.networks import build_any
-from digrad.optim import Decentralized
+from digrad.optim import Decentralized, processes
 
 TENSORS = 24  # that the parameters consist of, as a model's do
 NETWORKS = ("directed-ring", "exponential")
@@ -101,7 +101,9 @@ def summing(megabytes: float) -> Callable[[], None]:
 
 def ours(megabytes: float, name: str, algorithm: Any, **options: Any) -> tuple[nn.Module, Any]:
     model, net = Idle(megabytes), build_any(name, dist.get_world_size())
-    return model, Decentralized(model.parameters(), algorithm, net, lr=0.01, **options)
+    return model, Decentralized(
+        model.parameters(), algorithm, net, lr=0.01, engine=processes(**options)
+    )
 
 
 def stock(megabytes: float) -> Callable[[], None]:

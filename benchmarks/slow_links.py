@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from digrad.data.digits import read_digits
-from digrad.optim import Decentralized
+from digrad.optim import Decentralized, processes
 
 NODES, BATCH = 8, 32
 LOSS = 0.3
@@ -254,8 +254,9 @@ def prepared(
             whole.register_comm_hook(None, in_bf16)
         opt = torch.optim.SGD(model.parameters(), 0.01)
     else:
-        whole, options = model, {"shared_memory": False, "timeout": 300.0}
-        opt = Decentralized(model.parameters(), "push-pull", graph, 0.01, compress=code, **options)
+        whole, engine = model, processes(shared_memory=False, timeout=300.0)
+        params = model.parameters()
+        opt = Decentralized(params, "push-pull", graph, 0.01, compress=code, engine=engine)
 
     def step(x: Tensor, y: Tensor) -> None:
         opt.zero_grad()

@@ -26,6 +26,7 @@ from digrad.optim import Decentralized
 from digrad.peers.async_peer import AsyncPeer
 from digrad.peers.local import key_file, local_run
 from digrad.peers.membership import load_membership
+from digrad.peers.participation import peer
 from digrad.peers.session import Session
 from digrad.problems import Quadratic
 from digrad.theory.cycles import root_vectors
@@ -58,7 +59,7 @@ def work(
     task, name, path = problem(), f"n{k}", list[Any]()
     x = torch.nn.Parameter(torch.zeros(10, dtype=torch.float64))
     if method == "push-pull":
-        opt = Decentralized([x], method, peers=folder / "peers.toml", node=name, lr=lr)
+        opt = Decentralized([x], method, lr=lr, engine=peer(folder / "peers.toml", node=name))
         began = time.monotonic()
         while opt.t * SLOWER * seconds < lasts:  # all take the same number of steps
             path.append((time.monotonic() - began, x.detach().clone()))

@@ -50,9 +50,8 @@ def fine_tune(options: argparse.Namespace, node: int, nodes: int) -> None:
     if options.start:
         model.load_state_dict(torch.load(options.start, weights_only=True))
     method = dg.algorithms.PushPull(y_form="cta")  # trackers travel while gradients are computed
-    opt = dg.Decentralized(
-        model, method, "directed-ring", lr=options.lr, message_dtype=torch.bfloat16
-    )
+    engine = dg.processes(message_dtype=torch.bfloat16)
+    opt = dg.Decentralized(model, method, "directed-ring", lr=options.lr, engine=engine)
     batches = dg.NodeSampler(len(own), batch=2 * 8, seed=0, node=node, steps=options.steps)
     for inputs, targets in DataLoader(own, batch_sampler=batches):
         opt.zero_grad()

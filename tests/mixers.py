@@ -12,7 +12,7 @@ from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
 from digrad.algorithms.compression.compressed import PURPOSE
-from digrad.algorithms.contract import Change, StepsAtHome, at_home, changed
+from digrad.algorithms.contract import Change, add_changes, take_local_steps
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
@@ -32,10 +32,10 @@ class Dense:
         return torch.from_numpy(uniforms(self.t, purpose - PURPOSE, self.nodes, like.shape[-1]))
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self.R @ changed(rows, changes)
+        return self.R @ add_changes(rows, changes)
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self.C @ changed(rows, changes)
+        return self.C @ add_changes(rows, changes)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         return rows.mean(-2, keepdim=True).expand_as(rows)
@@ -51,10 +51,10 @@ class Counted:
     sent: list[tuple[str, int]] = field(default_factory=list)  # verb, numbers per node
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._send("pull", Needs.PULL, changed(rows, changes))
+        return self._send("pull", Needs.PULL, add_changes(rows, changes))
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._send("push", Needs.PUSH, changed(rows, changes))
+        return self._send("push", Needs.PUSH, add_changes(rows, changes))
 
     def mean(self, rows: Tensor, /) -> Tensor:
         return self._send("mean", Needs.MEAN, rows)
@@ -147,16 +147,11 @@ def after(
     lr: Any,
 ) -> Any:
     """The state after step t, or round t: then its gradients are Kt, Kt + 1, .."""
-    first = t * (local_steps(algorithm) + 1)
-    s = at_home(algorithm, s, lambda k, x: gradient(first + k, x), lr)
-    g = gradient(first + local_steps(algorithm), algorithm.point(s))
+    first = t * (algorithm.local_steps + 1)
+    s = take_local_steps(algorithm, s, lambda k, x: gradient(first + k, x), lr)
+    g = gradient(first + algorithm.local_steps, algorithm.point(s))
     mixer.t = t
     return algorithm.step(s, g, mixer, lr)
-
-
-def local_steps(algorithm: Algorithm[Any]) -> int:
-    """How many gradients of a step are used at home."""
-    return algorithm.local_steps if isinstance(algorithm, StepsAtHome) else 0
 
 
 def _digraph() -> Digraph:

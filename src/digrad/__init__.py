@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from digrad.analysis import Analysis
     from digrad.analysis.designs import design
     from digrad.base.errors import DigradError
+    from digrad.base.metrics import Metric
     from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.front.joining import join
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from digrad.front.simulate import simulate
     from digrad.front.tune import tune
     from digrad.networks import Digraph, Network, Timetable
-    from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+    from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
+    from digrad.peers.participation import peer
     from digrad.problems import ModuleProblem, Problem
     from digrad.theory import Bracket, Setting
 
@@ -40,6 +42,7 @@ __all__ = [
     "Decentralized",
     "DigradError",
     "Digraph",
+    "Metric",
     "ModuleProblem",
     "Network",
     "NodeSampler",
@@ -57,7 +60,9 @@ __all__ = [
     "loader",
     "network",
     "networks",
+    "peer",
     "problems",
+    "processes",
     "save_checkpoint",
     "shard",
     "simulate",
@@ -75,6 +80,7 @@ _HOMES = {
     "Decentralized": "optim",
     "Digraph": "networks",
     "DigradError": "base.errors",
+    "Metric": "base.metrics",
     "ModuleProblem": "problems",
     "Network": "networks",
     "NodeSampler": "data.shards",
@@ -90,6 +96,8 @@ _HOMES = {
     "load_checkpoint": "optim",
     "loader": "data.shards",
     "network": "front.networks",
+    "peer": "peers.participation",
+    "processes": "optim",
     "save_checkpoint": "optim",
     "shard": "data.shards",
     "simulate": "front.simulate",

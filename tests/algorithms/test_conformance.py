@@ -19,7 +19,6 @@ from mixers import (
     after,
     common_start,
     decaying,
-    local_steps,
     states,
 )
 
@@ -128,7 +127,7 @@ PLAIN = [name for name in ALGORITHMS if ALGORITHMS[name]().speed == 1]
 def test_one_node_is_gradient_descent(name):
     """Exactly SGD, whatever the step sizes: no mixing is left to make a difference."""
     algorithm, made = run(name, NETWORKS["one"], 12)
-    quadratics, x, each = Quadratics.draw(1), common_start(1), local_steps(algorithm) + 1
+    quadratics, x, each = Quadratics.draw(1), common_start(1), algorithm.local_steps + 1
     for t, s in enumerate(made):
         close(algorithm.point(s), x, 1e-12)
         close(algorithm.answer(s), x, 1e-12)
@@ -298,7 +297,7 @@ def test_the_answer_moves_as_documented(name, network):
     """
     net, algorithm = NETWORKS[network], ALGORITHMS[name]()
     g = Quadratics.draw(net.n).torch(0, common_start(net.n))
-    each = local_steps(algorithm) + 1
+    each = algorithm.local_steps + 1
     steps = 200 if algorithm.moves_by_n_pi or algorithm.speed > 1 else 6
     steps = 2000 if name == "qg-dsgdm" else steps  # its buffer forgets by 0.99 a step
     lr = decaying if steps == 6 else lambda t: 0.01

@@ -16,7 +16,7 @@ from digrad.algorithms import (
     PushPull,
 )
 from digrad.algorithms.compression.compressed import Compressed
-from digrad.algorithms.contract import Change, Early, changed, leaving
+from digrad.algorithms.contract import Change, add_changes, rows_sent_early
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states
 
 VARIANTS: dict[str, Any] = {
@@ -78,21 +78,17 @@ class Recorded(Dense):
         self.handed: list[tuple[str, Tensor]] = []
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        self.handed.append(("pull", changed(rows, changes)))
+        self.handed.append(("pull", add_changes(rows, changes)))
         return super().pull(self.handed[-1][1])
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        self.handed.append(("push", changed(rows, changes)))
+        self.handed.append(("push", add_changes(rows, changes)))
         return super().push(self.handed[-1][1])
 
 
 def network(name: str) -> Any:
     base = name.split(" ")[0]
     return NETWORKS[next(kind for algorithm, kind in SUITABLE if algorithm == base)]
-
-
-def early_of(algorithm: Any, state: Any) -> tuple[tuple[str, Tensor], ...]:
-    return algorithm.early(state) if isinstance(algorithm, Early) else ()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -105,7 +101,7 @@ def test_the_step_mixes_the_very_tensors(name: str) -> None:
         mixer.handed.clear()
         g = quadratics.torch(t, algorithm.point(state))
         algorithm.step(state, g, mixer, decaying(t))
-        for verb, rows in early_of(algorithm, state):
+        for verb, rows in algorithm.early(state):
             same = [handed for handed in mixer.handed if handed[0] == verb and handed[1] is rows]
             assert len(same) == 1
 
@@ -117,7 +113,7 @@ def test_what_leaves_early(name: str) -> None:
         algorithm, Dense(net), Quadratics.draw(net.n).torch, common_start(net.n), decaying, 3
     )[-1]
     fields = {id(part): field for field, part in zip(state._fields, state, strict=True)}
-    found = [f"{verb} {fields[id(rows)]}" for verb, rows in early_of(algorithm, state)]
+    found = [f"{verb} {fields[id(rows)]}" for verb, rows in algorithm.early(state)]
     assert found == EARLY.get(name, [])
 
 
@@ -134,7 +130,7 @@ def test_nothing_else_could_leave_early(name: str) -> None:
     first, second = Recorded(net), Recorded(net)
     algorithm.step(state, g, first, 0.1)
     algorithm.step(state, g + 1, second, 0.1)
-    early = {id(rows) for _, rows in early_of(algorithm, state)}
+    early = {id(rows) for _, rows in algorithm.early(state)}
     rounds = getattr(algorithm, "rounds", 1)  # later rounds of a mixing follow from the first
     for (verb, rows), (_, other) in zip(first.handed, second.handed, strict=True):
         if id(rows) not in early and torch.equal(rows, other):
@@ -143,5 +139,5 @@ def test_nothing_else_could_leave_early(name: str) -> None:
 
 def test_leaving() -> None:
     rows = torch.ones(2, 3)
-    assert leaving(("atc", "pull", rows), ("cta", "push", None)) == ()
-    assert leaving(("cta", "push", rows)) == (("push", rows),)
+    assert rows_sent_early(("atc", "pull", rows), ("cta", "push", None)) == ()
+    assert rows_sent_early(("cta", "push", rows)) == (("push", rows),)

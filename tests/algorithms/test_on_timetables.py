@@ -17,7 +17,7 @@ from digrad.algorithms import (
     costs,
 )
 from digrad.algorithms.compression.compressed import Compressed, check_messages
-from digrad.algorithms.contract import at_home
+from digrad.algorithms.contract import take_local_steps
 from digrad.algorithms.estimators import Estimated, Saga, WithEstimator
 from digrad.algorithms.transit import DelayedMessages, in_transit
 from digrad.base.errors import DigradError
@@ -60,7 +60,7 @@ def run(algorithm, net, steps, lr=0.1, engine=None):
     a, b = torch.from_numpy(A), torch.from_numpy(B)
     s = algorithm.init(torch.from_numpy(START.copy()))
     for t in range(steps):
-        s = at_home(algorithm, s, lambda _, x: a * (x - b), lr)
+        s = take_local_steps(algorithm, s, lambda _, x: a * (x - b), lr)
         s = algorithm.step(s, a * (algorithm.point(s) - b), engine.at(t), lr)
         yield s
 

@@ -279,7 +279,7 @@ WRONG = {
 }
 USAGE = {
     "--nope": "No such option",
-    "nope": "No such command 'nope'",
+    "nope": "unknown command 'nope'",
     "analyze": "Missing argument 'WHAT'",
     "analyze star R.csv C.csv": "unexpected extra argument",
     "analyze star --nope": "No such option: --nope",

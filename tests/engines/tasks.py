@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
-from digrad.algorithms.contract import Early, changed
+from digrad.algorithms.contract import add_changes
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import DigradError, NetworkError
@@ -84,9 +84,8 @@ class Eager:
         return self._engine.at(t)
 
     def start_early(self, state: Any) -> None:
-        if isinstance(self._algorithm, Early):
-            for verb, rows in self._algorithm.early(state):
-                self._engine.begin(verb, rows)
+        for verb, rows in self._algorithm.early(state):
+            self._engine.begin(verb, rows)
 
 
 def every_algorithm(
@@ -180,7 +179,7 @@ def changes(rank: int, world: int, memory: bool) -> list[Any]:
             for scale in (-0.5, torch.tensor([[0.25]], dtype=torch.float64)):
                 for verb in ("push", "pull"):
                     pair = (1, own.square()), (scale, own.sin())
-                    whole = getattr(other, verb)(changed(own, pair))
+                    whole = getattr(other, verb)(add_changes(own, pair))
                     found.append(getattr(engine, verb)(own, *pair) - whole)
                     landed = getattr(engine, verb)(own, *pair, out=own)
                     assert landed is own  # where its rows were

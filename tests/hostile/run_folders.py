@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
-from digrad.results.columns import VALUES
+from digrad.base.metrics import VALUES
 from digrad.results.experiment import parse_experiment
 from digrad.results.launches import Launch
 from digrad.results.trials import Results

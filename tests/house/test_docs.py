@@ -16,9 +16,9 @@ import typer
 from matplotlib.figure import Figure
 
 from digrad.algorithms import METHODS
+from digrad.base.metrics import VALUES
 from digrad.cli import app
 from digrad.problems import PROBLEMS
-from digrad.results.columns import VALUES
 from digrad.results.example import EXAMPLE
 from digrad.results.experiment import AlgorithmSpec, Experiment, NetworkSpec
 from digrad.runs.schedules import SCHEDULES

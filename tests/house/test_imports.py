@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "problems": {"base", "data", "kernels", "theory"},
     "algorithms": {"base", "networks", "theory"},
     "clocks": {"base", "networks"},
-    "engines": {"base", "networks", "kernels", "algorithms", "clocks"},
+    "engines": {"base", "networks", "algorithms", "clocks"},
     "optim": {"base", "networks", "theory", "algorithms", "engines"},
     "results": {"base", "networks"},
     "runs": {

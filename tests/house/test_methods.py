@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from digrad.algorithms import METHODS, ON_A_CLOCK, Algorithm, costs
-from digrad.algorithms.contract import StepsAtHome
 from digrad.algorithms.estimators import Estimated
 
 PAGE = Path(__file__).parents[2] / "docs/methods.md"
@@ -49,5 +48,5 @@ def said(method: Any) -> str:
     parts = [(sent.pull_vectors, "pull"), (sent.push_vectors, "push")]
     parts += [(sent.pull_scalars + sent.push_scalars, "scalar")]
     text = " + ".join(f"{count} {what}" for count, what in parts if count)
-    at_home = isinstance(method, StepsAtHome)
-    return f"{text} every {method.local_steps + 1} gradients" if at_home else text
+    each = method.local_steps + 1
+    return f"{text} every {each} gradients" if each > 1 else text

@@ -247,10 +247,7 @@ def test_dropout_keeps_by_words(p: float) -> None:
 KERNELS = """
 import torch
 from torch.nn import functional
-from digrad.kernels import convolution_tiles
-from digrad.kernels import layer_kernels
-from digrad.kernels import shapes
-from digrad.kernels import embedding_kernels
+from digrad.kernels import convolution_tiles, layer_kernels, shapes
 
 for G, S, C, H, W, O, h, w, stride, padding, dilation in [
     (2, 3, 1, 8, 8, 10, 5, 5, (1, 1), (0, 0), (1, 1)),
@@ -272,7 +269,10 @@ for G, S, C, H, W, O, h, w, stride, padding, dilation in [
     both = torch.cat([dw.flatten(1), back.sum((1, 3, 4))], dim=1)
     for got, want in (
         (convolution_tiles.forward(x, weight, bias, *window), wanted),
-        (convolution_tiles.forward(x, weight, None, *window), wanted - bias[:, None, :, None, None]),
+        (
+            convolution_tiles.forward(x, weight, None, *window),
+            wanted - bias[:, None, :, None, None],
+        ),
         (convolution_tiles.inputs(back, weight, x, *window), dx),
         (convolution_tiles.weights(back, x, weight, *window), dw.flatten(1)),
         (convolution_tiles.weights(back, x, weight, *window, biased=True), both),
@@ -297,7 +297,7 @@ for G, S, C, size, groups in [
 for G, T, V, D in [(2, 300, 7, 5), (1, 129, 1000, 130), (3, 1, 4, 8)]:  # rows of tables
     grad, numbers = torch.randn(G, T, D), torch.randint(0, V, (G, T))
     wanted = torch.stack([torch.zeros(V, D).index_add_(0, *row) for row in zip(numbers, grad)])
-    got = embedding_kernels.table_gradient(grad, numbers, V)
+    got = layer_kernels.table_gradient(grad, numbers, V)
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 for shape, size in [((2, 3, 4, 6), (2, 2)), ((1, 2, 2, 7, 8), (3, 2)), ((1, 40, 33), (2, 3))]:
     x = torch.randn(shape).round().requires_grad_()  # with ties
@@ -318,9 +318,7 @@ print("equal")
 PARTS = """
 import torch
 from torch.nn import functional
-from digrad.kernels import convolution_tiles
-from digrad.kernels import split_convolution
-from digrad.kernels import shapes
+from digrad.kernels import convolution_tiles, shapes, split_convolution
 
 split_convolution.LEAST = 1
 shapes._exact = lambda device: "tf32x3"  # as on a GPU that knows it
@@ -344,7 +342,9 @@ for G, S, C, H, W, O, h, w, stride, padding in [
     assert split_convolution.suit(shapes.Shape.of(x, weight, *window))
     for turn in (lambda t: t, lambda t: t.movedim(2, -1).contiguous().movedim(-1, 2)):
         out = convolution_tiles.forward(turn(x), weight, bias, *window)
-        found = convolution_tiles.backward(turn(back), turn(x), weight, *window, to_x=True, to_bias=True)
+        found = convolution_tiles.backward(
+            turn(back), turn(x), weight, *window, to_x=True, to_bias=True
+        )
         for got, want in zip((out, *found), (wanted, dx, both)):
             assert (got.double() - want).norm() <= 1e-6 * want.norm()
         for got, like in zip((out, found[0]), convolution_tiles.outputs(x, weight, *window)):
@@ -378,7 +378,7 @@ for model, size in ((CNN((2, 16, 16)), 16), (ResNet((2, 4, 4), width=4, stages=2
         drawn = made.sample(Sampler(torch.tensor([1]), torch.arange(2)), range(1))[0]
         x = made.start().expand(1, 2, -1).contiguous()
         found.append(made.gradient(x, drawn, slice(0, 2)))
-    convolution.kernels_for = layers.kernels_for = lambda *_: None
+    convolution.kernels_for = layers.kernels_for = lambda *_, **__: None
     assert (found[0] - found[1]).norm() < 1e-5 * found[0].norm()
 assert {*used} == {"convolution_tiles", "layer_kernels"}
 print("equal")

@@ -59,7 +59,7 @@ def test_a_kernel_that_errs_is_found_by_trying(
             calls.append(grad.shape)
             return factor * wanted
 
-    monkeypatch.setattr(embedding, "kernels_for", lambda *_: Kernels)
+    monkeypatch.setattr(embedding, "kernels_for", lambda *_, **kw: Kernels)
     monkeypatch.setattr(embedding, "_TRIED", {})
     with nullcontext() if factor == 1 else pytest.warns(UserWarning, match="gradients of tables"):
         assert torch.equal(look_up_backward(grad, numbers, 5), wanted)

@@ -23,7 +23,7 @@ def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def asked(kind: str = "a module", alike: bool = True) -> str:
     kinds: dict[str, Any] = {"together": lambda: "together", "apart": lambda: "apart"}
-    return autotune.faster(kind, kinds, lambda found, wanted: alike)
+    return autotune.choose_fastest(kind, kinds, lambda found, wanted: alike)
 
 
 @pytest.mark.parametrize(("took", "wanted"), [(0.5, "apart"), (0.97, "together"), (2, "together")])
@@ -67,7 +67,7 @@ def test_a_way_without_memory_is_not_called_wrong(times: Any, monkeypatch: Any) 
 
     monkeypatch.setattr(autotune, "_seconds", lambda way: 1.0)
     kinds = {"together": lambda: "together", "apart": none}
-    assert autotune.faster("a module", kinds, lambda found, wanted: False) == "together"
+    assert autotune.choose_fastest("a module", kinds, lambda found, wanted: False) == "together"
 
 
 def test_distance_is_that_of_the_parameter_that_differs_most() -> None:

@@ -112,7 +112,7 @@ def test_text_is_the_same_to_the_bit_each_time(way: str, precision: str) -> None
 
 
 def test_the_faster_way_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, before = gradient(problem("cnn", way="auto"))[0], autotune._remembered()
+    one, before = gradient(problem("cnn", way="auto"))[0], autotune._load_choices()
     assert next(iter(before.values())) in ("together", "apart")
 
     def never(way: Any) -> float:
@@ -127,4 +127,4 @@ def test_what_cannot_be_recorded_is_never_faster() -> None:
         return torch.ones(1, device="cuda") * (2 * torch.ones(1, device="cuda")).item()
 
     kinds = {"together": lambda: torch.ones(1, device="cuda") * 2, "apart": talks}
-    assert autotune.faster("a test", kinds, torch.equal) == "together"
+    assert autotune.choose_fastest("a test", kinds, torch.equal) == "together"

@@ -15,7 +15,7 @@ from digrad.engines.processes.routes import bounds_of
 from digrad.networks import build, directed_ring
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
 from digrad.optim.scalars import measure
-from optim.training import FORMS, Parts, losses, models, network_of, rows, train
+from optim.training import FORMS, Parts, losses, make_optimizer, models, network_of, rows, train
 
 
 def begin(
@@ -34,7 +34,7 @@ def begin(
     made = [model.to(device) for model in models(net.n)[first:last]]
     options = {"bucket_bytes": 8 * 3 * 3, "timeout": 20.0, **options}
     params = [m.named_parameters() for m in made]
-    opt = Decentralized(params, FORMS[form], net, blocks=blocks, **options)
+    opt = make_optimizer(params, FORMS[form], net, blocks=blocks, **options)
     return opt, made, {"first": first, "n": net.n}
 
 
@@ -129,13 +129,13 @@ def differing(rank: int, world: int, what: str) -> None:
     algorithm = "sgp" if odd and what == "algorithm" else "push-pull"
     weights = "lazy" if odd and what == "network" else "uniform"
     net = build("directed-ring", world, weights=weights)
-    Decentralized(model.parameters(), algorithm, net, **options)  # type: ignore[arg-type]
+    make_optimizer(model.parameters(), algorithm, net, **options)
 
 
 def wrong_size(rank: int, world: int, n: int, own: int) -> None:
     made = [nn.Linear(2, 1) for _ in range(own)]
     params: Any = made[0].parameters() if own == 1 else [m.parameters() for m in made]
-    Decentralized(params, "push-pull", directed_ring(n), timeout=1.0)
+    make_optimizer(params, "push-pull", directed_ring(n), timeout=1.0)
 
 
 def store(rank: int, world: int, folder: str, steps: list[int], form: str, **options: Any) -> Any:
@@ -172,7 +172,8 @@ def by_torch(rank: int, world: int, folder: str) -> dict[str, Any]:
 
 
 def watched(rank: int, world: int, folder: str) -> dict[str, float]:
-    opt, made, where = begin("push-pull", rank, world, log_dir=folder, log_every=2)
+    opt, made, where = begin("push-pull", rank, world)
+    opt.watch(folder, 2)
     for t in range(5):
         opt.zero_grad()
         for loss in losses(made, t, **where):
@@ -198,18 +199,18 @@ def normed(rank: int) -> nn.Sequential:
 def buffers(rank: int, world: int) -> dict[str, Any]:
     """Own and common buffers; the second time of a model that the optimizer does not know."""
     net, model = directed_ring(world), normed(rank)
-    opt = Decentralized(model, "push-pull", net, timeout=20.0)
+    opt = make_optimizer(model, "push-pull", net, timeout=20.0)
     own = [b.clone() for b in model.buffers()]
     with opt.consensus():
         common = [b.clone() for b in model.buffers()]
     after = [b.clone() for b in model.buffers()]
     opt.close()
-    blind = Decentralized(model.parameters(), "push-pull", net, timeout=20.0)
+    blind = make_optimizer(model.parameters(), "push-pull", net, timeout=20.0)
     with blind.consensus(model):
         again = [b.clone() for b in model.buffers()]
     blind.close()
     groups = [{"params": [p], "weight_decay": 0.0} for p in model.parameters()]
-    told = Decentralized(groups, "push-pull", net, model=model, timeout=20.0)
+    told = make_optimizer(groups, "push-pull", net, model=model, timeout=20.0)
     with told.consensus():
         by_groups = [b.clone() for b in model.buffers()]
     told.close()
@@ -220,11 +221,11 @@ def buffers(rank: int, world: int) -> dict[str, Any]:
 def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:
     """The buffers of a rank as they were stored, and as a new model has them after loading."""
     net, model = directed_ring(world), normed(rank)
-    opt = Decentralized(model, "push-pull", net, timeout=20.0)
+    opt = make_optimizer(model, "push-pull", net, timeout=20.0)
     save_checkpoint(folder, opt)
     opt.close()
     other = normed(0)
-    again = Decentralized(other, "push-pull", net, timeout=20.0)
+    again = make_optimizer(other, "push-pull", net, timeout=20.0)
     load_checkpoint(folder, again)
     again.close()
     return [list(m.buffers()) for m in (model, other)]
@@ -233,7 +234,7 @@ def stored_buffers(rank: int, world: int, folder: str) -> list[Any]:
 def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
     """One rank halves its step size; what is said, and what a new optimizer loads."""
     net, model = directed_ring(world), nn.Linear(2, 1)
-    opt = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    opt = make_optimizer(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
     said = []
     for lr in (0.4, 0.4 / (1 + rank), 0.4 / (1 + rank)):
         opt.param_groups[0]["lr"] = lr
@@ -242,7 +243,7 @@ def drifted(rank: int, world: int, folder: str) -> dict[str, Any]:
         said.append([str(one.message) for one in caught])
     save_checkpoint(folder, opt)
     opt.close()
-    again = Decentralized(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
+    again = make_optimizer(model, "push-pull", net, lr=0.4, momentum=0.9, timeout=20.0)
     load_checkpoint(folder, again)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -271,7 +272,7 @@ def _wrap(how: str, world: int, group: Any) -> None:
     wrapper: Any = wrap() if how != "after" else None
     if how == "gone":
         wrapper.itself, wrapper = wrapper, None  # garbage, but nobody has collected it
-    opt = Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)
+    opt = make_optimizer(model, "push-pull", directed_ring(world), timeout=20.0)
     wrapper = wrap() if how == "after" else wrapper
     (wrapper or model)(torch.ones(1, 2)).sum().backward()
     opt.step()
@@ -283,7 +284,7 @@ def nccl(rank: int, world: int) -> float:
     group = distributed.new_group([0], backend="nccl")
     model = nn.Linear(3, 1).cuda()
     options = {"inner": "adamw", "group": group, "timeout": 20.0}
-    opt = Decentralized(model, "push-pull", directed_ring(1), lr=0.1, **options)
+    opt = make_optimizer(model, "push-pull", directed_ring(1), lr=0.1, **options)
     for _ in range(3):
         opt.zero_grad()
         model(torch.ones(4, 3, device="cuda")).square().sum().backward()
@@ -300,4 +301,4 @@ def sharded(rank: int, world: int) -> None:
     from torch.distributed.fsdp import fully_shard
 
     model = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (world,)))
-    Decentralized(model, "push-pull", directed_ring(world), timeout=20.0)
+    make_optimizer(model, "push-pull", directed_ring(world), timeout=20.0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.algorithms import ALGORITHMS, PushPull
-from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.contract import Change, add_changes
 from digrad.algorithms.counting import CountingMixer
 from digrad.base.counters import Sampler
 from digrad.optim.bucket_mixer import BucketMixer
@@ -144,7 +144,7 @@ class Asked:
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "", out: Any = None) -> Tensor:
         self.places.append(out)
-        return changed(rows, changes).clone()
+        return add_changes(rows, changes).clone()
 
 
 def test_nothing_lands_on_rows_that_are_being_sent() -> None:

@@ -21,7 +21,7 @@ from digrad.optim.json_values import decode, encode
 from digrad.optim.tensor_files import KINDS, _tensor, read_tensors, write_tensors
 from engines import ranks
 from optim.test_state import make
-from optim.training import FORMS, Parts, expected, models, network_of, rows, train
+from optim.training import FORMS, Parts, expected, make_optimizer, models, network_of, rows, train
 
 
 def names(folder: Path) -> list[str]:
@@ -142,7 +142,7 @@ def test_on_a_gpu(form: str, tmp_path: Path) -> None:
     """The run, its answer and its checkpoint, as on a CPU."""
     net = network_of(form)
     made = [model.to("cuda") for model in models(net.n)]
-    opt = Decentralized([m.parameters() for m in made], FORMS[form], net, bucket_bytes=100)
+    opt = make_optimizer([m.parameters() for m in made], FORMS[form], net, bucket_bytes=100)
     train(opt, made, 3)
     save_checkpoint(tmp_path, opt)
     train(opt, made, 3)

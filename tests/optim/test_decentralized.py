@@ -20,13 +20,13 @@ from digrad.networks import Digraph, build, directed_ring, exponential, weigh
 from digrad.optim import Decentralized, GradientError
 from digrad.runs.metrics import Evaluator
 from digrad.theory import perron
-from mixers import local_steps
 from optim.training import (
     DIM,
     FORMS,
     answer,
     expected,
     losses,
+    make_optimizer,
     models,
     network_of,
     pieces,
@@ -41,7 +41,7 @@ EXACT = {"rtol": 0.0, "atol": 1e-12}
 def make(algorithm: Any = None, net: Any = NET, **options: Any) -> tuple[Decentralized, list[Any]]:
     made = models(net.n)
     algorithm = PushPull() if algorithm is None else algorithm
-    return Decentralized([m.parameters() for m in made], algorithm, net, **options), made
+    return make_optimizer([m.parameters() for m in made], algorithm, net, **options), made
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -97,7 +97,7 @@ def test_an_algorithm_of_ones_own(bucket_bytes: int, algorithm: HeavyBall) -> No
 def test_bytes_are_those_of_the_theory(form: str) -> None:
     """Also with several buckets: push-sum weights are sent once a step; steps at home send none."""
     algorithm, net = FORMS[form], network_of(form)
-    each = local_steps(algorithm) + 1
+    each = algorithm.local_steps + 1
     opt, made = make(algorithm, net, bucket_bytes=1)
     assert len(opt.rows.buckets) == pieces(algorithm)
     train(opt, made, 2 * each)
@@ -339,7 +339,7 @@ class TestParameters:
         plain[0].load_state_dict(made[0].state_dict())
         x = torch.randn(2, 3, 8, 8)
         for these in (made, plain):
-            opt = Decentralized(
+            opt = make_optimizer(
                 [m.parameters() for m in these], "push-pull", directed_ring(2), bucket_bytes=128
             )
             for _ in range(2):
@@ -517,6 +517,32 @@ def test_arguments_that_are_refused(options: Any, error: type[DigradError], text
         Decentralized([m.parameters() for m in made], algorithm, net, **given)
 
 
+def test_arguments_of_the_version_before(tmp_path: Path) -> None:
+    """What belongs to the engine now, and to ``watch``, is taken with a warning."""
+    given = [list(m.parameters()) for m in models(4)]
+    with pytest.warns(
+        DeprecationWarning, match=r"write engine=dg\.processes\(bucket_bytes=\.\.\.\)"
+    ):
+        opt = Decentralized(given, "push-pull", NET, bucket_bytes=1)
+    assert len(opt.rows.buckets) == 4
+    with pytest.warns(DeprecationWarning, match=r"write opt\.watch"):
+        opt = Decentralized(given, "push-pull", NET, log_dir=tmp_path / "a.csv")
+    with (
+        pytest.warns(DeprecationWarning, match=r"dg\.peer"),
+        pytest.raises(DigradError, match="x"),
+    ):
+        Decentralized(given, "push-pull", peers=tmp_path / "x.toml", node="a")
+    with (
+        pytest.warns(DeprecationWarning, match="timeout"),
+        pytest.raises(ParameterError, match="both engine= and"),
+    ):
+        Decentralized(given, "push-pull", NET, engine=digrad.processes(), timeout=3.0)
+    with pytest.raises(ParameterError, match="engine= is a str"):
+        Decentralized(given, "push-pull", NET, engine="gloo")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="no network is given"):
+        Decentralized(given, "push-pull")
+
+
 def test_groups_cannot_be_added() -> None:
     opt, _ = make()
     with pytest.raises(ParameterError, match="cannot be added"):
@@ -610,7 +636,7 @@ def test_memory_is_what_is_said(form: str) -> None:
     algorithm, net, dim = FORMS[form], network_of(form), 1000
     before = living()
     made = [nn.Linear(dim - 1, 1) for _ in range(net.n)]
-    opt = Decentralized([m.parameters() for m in made], algorithm, net, bucket_bytes=1 << 13)
+    opt = make_optimizer([m.parameters() for m in made], algorithm, net, bucket_bytes=1 << 13)
     for t in range(3):
         opt.zero_grad()
         for m in made:

@@ -15,7 +15,7 @@ from digrad.algorithms.rules import AdamW
 from digrad.base.errors import DigradError
 from digrad.networks import Digraph, directed_ring, weigh
 from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
-from optim.training import expected, losses, models, rows, train
+from optim.training import expected, losses, make_optimizer, models, rows, train
 
 NET = weigh(Digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 3)]))  # nπ = 1.105
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -24,7 +24,7 @@ RMSPROP = partial(torch.optim.RMSprop, momentum=0.5)
 
 def make(algorithm: Any = "push-pull", **options: Any) -> tuple[Decentralized, list[Any]]:
     made = models(NET.n)
-    return Decentralized(made, algorithm, NET, **options), made
+    return make_optimizer(made, algorithm, NET, **options), made
 
 
 SGD = {"momentum": 0.9, "nesterov": True}

@@ -14,7 +14,7 @@ from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import RunPosition
 from engines.ranks import pool
 from optim.test_decentralized import Problem
-from optim.training import FORMS, expected, losses, models, network_of, train
+from optim.training import FORMS, expected, losses, make_optimizer, models, network_of, train
 
 
 class Quiet(Problem):
@@ -43,7 +43,7 @@ def test_what_is_measured(form: str) -> None:
     """As ``Evaluator`` has it."""
     algorithm, net = FORMS[form], network_of(form)
     made = models(net.n)
-    opt = Decentralized([m.parameters() for m in made], algorithm, net, bucket_bytes=1)
+    opt = make_optimizer([m.parameters() for m in made], algorithm, net, bucket_bytes=1)
     train(opt, made, 4)
     found = measure(opt.rows, 3.0)
     gauge = Evaluator.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     net = network_of("push-pull")
     with pytest.raises(ParameterError, match=r"pip install 'digrad\[tensorboard\]'"):
-        Decentralized([m.parameters() for m in models(net.n)], "push-pull", net, log_dir="x")
+        Decentralized([m.parameters() for m in models(net.n)], "push-pull", net).watch("x")
 
 
 class Kept:

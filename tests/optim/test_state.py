@@ -9,14 +9,14 @@ import torch
 from digrad.algorithms import SGP, PushPull
 from digrad.networks import build, directed_ring
 from digrad.optim import CheckpointError, Decentralized
-from optim.training import FORMS, Parts, models, network_of, rows, train
+from optim.training import FORMS, Parts, make_optimizer, models, network_of, rows, train
 
 
 def make(form: str = "push-pull", **options: Any) -> tuple[Decentralized, list[Parts]]:
     net = network_of(form)
     made = models(net.n)
     options = {"bucket_bytes": 100, **options}
-    return Decentralized([m.parameters() for m in made], FORMS[form], net, **options), made
+    return make_optimizer([m.parameters() for m in made], FORMS[form], net, **options), made
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 from digrad.algorithms import ALGORITHMS, Algorithm, compressed, trials
 from digrad.algorithms.estimators import Estimated
 from digrad.networks import Network, binary_tree, build
-from digrad.optim import Decentralized
+from digrad.optim import Decentralized, processes
 from digrad.theory import perron
-from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, local_steps, suits
+from mixers import NETWORKS, SUITABLE, Quadratics, common_start, decaying, suits
 
 DIM = 7
 
@@ -53,6 +54,15 @@ def losses(made: Sequence[nn.Module], t: int, first: int = 0, n: int = 0) -> lis
     return out
 
 
+ENGINE = signature(processes).parameters
+
+
+def make_optimizer(params: Any, algorithm: Any, net: Any, **options: Any) -> Decentralized:
+    """The optimizer; what are options of its engine among these are handed there."""
+    own = {name: options.pop(name) for name in ENGINE if name in options}
+    return Decentralized(params, algorithm, net, engine=processes(**own), **options)
+
+
 def train(
     opt: Decentralized, made: Sequence[nn.Module], steps: int, first: int = 0, n: int = 0
 ) -> None:
@@ -80,8 +90,8 @@ def expected(algorithm: Algorithm[Any], net: Network, steps: int) -> Any:
     )
     for t in range(steps):  # of methods that take steps at home, these come one by one too
         g, lr = gradient.torch(t, algorithm.point(s)), factor * decaying(t)
-        at_home = t % (local_steps(algorithm) + 1) < local_steps(algorithm)
-        mixer.t = t // (local_steps(algorithm) + 1)
+        at_home = t % (algorithm.local_steps + 1) < algorithm.local_steps
+        mixer.t = t // (algorithm.local_steps + 1)
         s = algorithm.local(s, g, lr) if at_home else algorithm.step(s, g, mixer, lr)  # type: ignore
     return s
 

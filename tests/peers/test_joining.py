@@ -36,7 +36,7 @@ def test_all_take_the_next_step_together(
             node.opt.consensus_vector()
         early.wait()
         there.set()
-        while not node.opt._company.session._latest.over:  # somebody wants to join
+        while not node.peer.session._latest.over:  # somebody wants to join
             time.sleep(0.01)
         node.step() if once is sums_then_steps else node.opt.consensus_vector()
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import digrad
 from digrad.optim import Decentralized
 from digrad.peers.local import local_run
 from digrad.peers.training import _Peer, the_job
@@ -86,7 +87,7 @@ def test_a_newcomer_takes_the_others_buffers(make: Callable[..., Run]) -> None: 
         nn.init.constant_(norm.running_mean, 1.0 + 2 * run.names.index(name))
         if name == "n2":
             there.wait(60)
-        opt = Decentralized(norm, "push-pull", peers=run.file, node=name)
+        opt = Decentralized(norm, "push-pull", engine=digrad.peer(run.file, node=name))
         while len(opt.members) < 3 or opt.t < opt.epochs[-1].steps + 3:
             there.set()
             for p in norm.parameters():

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import digrad
 from digrad.base.errors import ParameterError
 from digrad.engines.processes.faults import PeerError
 from digrad.optim import Decentralized
@@ -62,7 +63,9 @@ class Node:
         self.A, self.b = (torch.from_numpy(part[k]) for part in (run.problem.A, run.problem.b))
         self.x = nn.Parameter(torch.full((DIM,), float(k), dtype=torch.float64))
         options = {"lr": 0.1} | options
-        self.opt = Decentralized([self.x], algorithm, peers=run.file, node=name, **options)
+        ours = {key: options.pop(key) for key in ("on_epoch", "resumed") if key in options}
+        self.peer = digrad.peer(run.file, node=name, **ours)
+        self.opt = Decentralized([self.x], algorithm, engine=self.peer, **options)
 
     def step(self) -> None:
         self.x.grad = self.A @ (self.x.detach() - self.b)
@@ -70,7 +73,7 @@ class Node:
 
     def vanish(self) -> None:
         """End as a killed process does: every connection closes, nothing is said."""
-        session = self.opt._company.session
+        session = self.peer.session
         session._line._closed.set()
         session._board.close()
         session._links.close()
@@ -213,7 +216,7 @@ def test_without_a_hub_a_loss_ends_all_and_is_named(make: Callable[..., Run]) ->
         node = run.node(name)
         for k in range(30):
             if name == "n1" and k == 5:
-                node.opt._company.session._board.close()
+                node.peer.session._board.close()
                 node.opt.engine.links.close()
                 return ""
             try:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from digrad.base.errors import DigradError
+from digrad.base.metrics import VALUES
 from digrad.data import cifar, read_images
 from digrad.problems import PROBLEMS, image_problem, partition
 from digrad.problems.models import CNN
-from digrad.results.columns import VALUES
 from digrad.results.experiment import load_experiment
 from digrad.results.trials import Results
 from digrad.runs import execute

@@ -21,7 +21,7 @@ from digrad.networks import exponential, weigh
 from digrad.problems import (
     Compiled,
     KnownOptimum,
-    MeasuresItself,
+    Measured,
     ModuleProblem,
     Problem,
     losses,
@@ -107,7 +107,7 @@ def test_keeps_the_contract() -> None:
     problem, module, _ = case()
     assert isinstance(problem, Problem)
     assert isinstance(problem, Compiled)
-    assert isinstance(problem, MeasuresItself)
+    assert isinstance(problem, Measured)
     assert not isinstance(problem, KnownOptimum)
     assert (problem.nodes, problem.dim) == (4, len(flat(module.parameters())))
     assert torch.equal(problem.start(), flat(p.detach() for p in module.parameters()))
@@ -394,12 +394,12 @@ def test_evaluation_in_many_batches(
     """Whatever samples and points are taken together, as on a GPU."""
     problem, _, _ = case(test=images(11, 5))
     x = points(problem, 2, 4)
-    wanted = problem.measure(x[:, 0], x, problem.measures)
+    wanted = problem.measure(x[:, 0], x, problem.default_metrics)
     gradient = problem.full_gradient(x)
     other = replace(problem._evaluation, points=together, at_once=at_once)
     monkeypatch.setattr(problem, "_evaluation", other)
     monkeypatch.setattr("digrad.problems.evaluation.AT_ONCE", 3)
-    for name, value in problem.measure(x[:, 0], x, problem.measures).items():
+    for name, value in problem.measure(x[:, 0], x, problem.default_metrics).items():
         torch.testing.assert_close(value, wanted[name], **EXACT)
     torch.testing.assert_close(problem.full_gradient(x), gradient, **EXACT)
 
@@ -419,8 +419,8 @@ def test_what_is_measured(kept: int) -> None:
     test = images(10, 5)
     problem, module, data = case(0.5, test=test, node_samples=kept)
     xhat, x = points(problem, 2), points(problem, 2, 4, seed=8)
-    got = problem.measure(xhat, x, problem.measures)
-    assert sorted(got) == sorted(problem.measures)
+    got = problem.measure(xhat, x, problem.default_metrics)
+    assert sorted(got) == sorted(problem.default_metrics)
     # Four of ten, evenly spread.
     seen = [0, 2, 5, 7] if kept == 4 else list(range(10))
     own = test[0][seen], test[1][seen]
@@ -447,7 +447,7 @@ def test_only_what_is_wanted_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         assert set(problem.measure(x[:, 0], x, wanted)) == found
     without, _, _ = case()  # no test samples
-    assert set(without.measure(x[:, 0], x, without.measures)) == {"loss", "accuracy"}
+    assert set(without.measure(x[:, 0], x, without.default_metrics)) == {"loss", "accuracy"}
 
 
 def test_regression_has_no_accuracy() -> None:
@@ -470,7 +470,7 @@ def test_regression_has_no_accuracy() -> None:
         off = h @ w[0, node][:, None] + b[0, node] - y
         wanted = torch.cat([(2 * off * h).mean(0), 2 * off.mean(0)])
         torch.testing.assert_close(got[0, node].double(), wanted, rtol=1e-5, atol=1e-6)
-    measured = problem.measure(x[:, 0], x, problem.measures)
+    measured = problem.measure(x[:, 0], x, problem.default_metrics)
     assert measured["test_loss"].isfinite().all()
     for name in ("accuracy", "test_accuracy", "worst_accuracy", "mean_accuracy"):
         assert measured[name].isnan().all()
@@ -505,8 +505,8 @@ def test_datasets(make: Callable[[Tensor, Tensor], Dataset]) -> None:
     )
     x = points(problem, 2, 4)
     for a, b in zip(
-        problem.measure(x[:, 0], x, problem.measures).items(),
-        other.measure(x[:, 0], x, other.measures).items(),
+        problem.measure(x[:, 0], x, problem.default_metrics).items(),
+        other.measure(x[:, 0], x, other.default_metrics).items(),
         strict=True,
     ):
         assert a[0] == b[0]
@@ -532,8 +532,8 @@ def test_inputs_are_prepared_batch_by_batch() -> None:
     assert torch.equal(
         late.gradient(x, sample, slice(0, 2)), early.gradient(x, sample, slice(0, 2))
     )
-    for name, value in late.measure(x[:, 0], x, late.measures).items():
-        assert torch.equal(value, early.measure(x[:, 0], x, early.measures)[name])
+    for name, value in late.measure(x[:, 0], x, late.default_metrics).items():
+        assert torch.equal(value, early.measure(x[:, 0], x, early.default_metrics)[name])
     assert set(kinds) == {torch.uint8}
 
 

@@ -140,9 +140,9 @@ def test_recorded_steps_are_repeatable_and_agree_with_single_ones(compiled) -> N
 def test_points_together_and_one_by_one() -> None:
     made = problem("cuda")
     x = made.start() + 0.05 * torch.randn(2, 5, made.dim, device="cuda")
-    together = made.measure(x[:, 0], x, made.measures)
+    together = made.measure(x[:, 0], x, made.default_metrics)
     made._evaluation = replace(made._evaluation, points=1, at_once=7)
-    for name, value in made.measure(x[:, 0], x, made.measures).items():
+    for name, value in made.measure(x[:, 0], x, made.default_metrics).items():
         torch.testing.assert_close(value, together[name], rtol=1e-4, atol=1e-4)
 
 

@@ -5,7 +5,7 @@ from math import inf, nan
 
 import numpy as np
 
-from digrad.results.columns import VALUES
+from digrad.base.metrics import VALUES
 from digrad.results.trials import Key, Results, Trial
 
 Tables = Mapping[tuple[str, str], Mapping[float, Sequence[float]]]

@@ -3,11 +3,11 @@
 from math import inf, isnan
 
 import pytest
-from answers.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import Criterion, best_steps
 from digrad.results.trials import Results
+from results.made import made
 
 
 def best(sizes: dict[float, list[float]], by: str = "loss", metric: str = "loss"):

@@ -4,11 +4,11 @@ from math import inf
 
 import numpy as np
 import pytest
-from answers.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import judge
 from digrad.results.statistics import interval, more_seeds
+from results.made import made
 
 RNG = np.random.default_rng
 

@@ -1,12 +1,12 @@
 """What --where, --only and --label keep and rename, and what they refuse."""
 
 import pytest
-from answers.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results.best import only_best
 from digrad.results.selection import select
 from digrad.results.trials import Results
+from results.made import made
 
 RESULTS = made(
     {

@@ -21,10 +21,10 @@ from digrad.algorithms import ALGORITHMS, Needs
 from digrad.algorithms.estimators import Estimated
 from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
+from digrad.base.metrics import VALUES, columns_of
 from digrad.engines.simulator import Simulator
 from digrad.networks import build
 from digrad.problems import Quadratic
-from digrad.results.columns import COLUMNS, VALUES
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
@@ -105,8 +105,8 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     versions = json.loads((out / "environment.json").read_text())
     assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
     with (out / "metrics.csv").open(newline="") as file:
-        assert tuple(next(csv.reader(file))) == COLUMNS
-    order = [tuple(row[k] for k in COLUMNS[:5]) for row in rows(out)]
+        assert tuple(next(csv.reader(file))) == columns_of()
+    order = [tuple(row[k] for k in columns_of()[:5]) for row in rows(out)]
     sizes = {"S-PP": ("0.1", "0.05"), "sgp": ("0.2",)}
     assert order == [
         (net, algorithm, size, seed, step)
@@ -187,7 +187,7 @@ def test_a_sweep_in_parts(tmp_path: Path, at_once: int) -> None:
     parts = execute.run(replace(SMALL, dtype="float64", trials_at_once=at_once), tmp_path / "parts")
     assert len(list((parts / "jobs").iterdir())) == 2 * (-(-4 // at_once) + -(-2 // at_once))
     for a, b in zip(rows(whole), rows(parts), strict=True):
-        assert [a[k] for k in COLUMNS[:5]] == [b[k] for k in COLUMNS[:5]]
+        assert [a[k] for k in columns_of()[:5]] == [b[k] for k in columns_of()[:5]]
         for metric in VALUES:
             one, other = float(a[metric] or 0), float(b[metric] or 0)
             assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
@@ -242,7 +242,7 @@ class _Stop:
 
 def seen(folder: Path) -> set[str]:
     """What is recorded so far; the last column is there once a method has taken steps at home."""
-    return {str([row[name] for name in COLUMNS]) for row in rows(folder)}
+    return {str([row[name] for name in columns_of()]) for row in rows(folder)}
 
 
 def interrupted(
@@ -462,7 +462,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
             if (out / "metrics.csv").exists():
                 found = rows(out)
                 assert all(None not in row and None not in row.values() for row in found)
-                assert tuple(found[0]) == COLUMNS
+                assert tuple(found[0]) == columns_of()
                 lengths.add(len(found))
         killer.stdin.close()
     assert killed >= 4

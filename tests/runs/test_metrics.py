@@ -8,10 +8,10 @@ import torch
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging
 from digrad.base.errors import DigradError
+from digrad.base.metrics import VALUES
 from digrad.engines.simulator import Simulator
 from digrad.networks import Digraph, Network, build, weigh
 from digrad.problems import Logistic, ModuleProblem, Quadratic
-from digrad.results.columns import VALUES
 from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, RunPosition, Trials
 from digrad.runs.schedules import Constant
@@ -249,7 +249,7 @@ def test_problems_that_measure_themselves(name: str) -> None:
     for trial in range(2):
         xhat = torch.from_numpy(answer(name, moment.state, trial))
         own = torch.from_numpy(models(name, moment.state, trial))
-        wanted = problem.measure(xhat, own, problem.measures)
+        wanted = problem.measure(xhat, own, problem.default_metrics)
         for metric, value in wanted.items():
             assert float(got[metric][trial]) == pytest.approx(float(value), rel=1e-11), metric
     assert got["gradient_norm"].isnan().all()  # only on demand
@@ -297,7 +297,7 @@ def test_a_metric_that_a_problem_has_not_is_refused(problem: Any, metric: str) -
 
 def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:
     class Both(Quadratic):
-        measures = ("gap",)
+        default_metrics = ("gap",)
 
         def measure(self, xhat: Any, x: Any, wanted: Any) -> dict[str, Any]:
             return {"loss": self.loss(xhat)} if "loss" in wanted else {}

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
 from digrad.algorithms.compression.compressed import draws
-from digrad.algorithms.contract import StepsAtHome
 from digrad.algorithms.estimators import Estimated
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, NetworkError
@@ -115,9 +114,7 @@ def test_every_algorithm_by_a_plain_loop(name: str, kind: str) -> None:
         lr = torch.tensor([size * schedule(t) for size in r.trials.step_sizes], dtype=torch.float64)
         minibatches = r.problem.sample(draw, range(t * each, (t + 1) * each))
         step = lr[:, None, None]
-        while len(minibatches) > 1 and isinstance(
-            r.algorithm, StepsAtHome
-        ):  # used one by one, at home
+        for _ in range(r.algorithm.local_steps):
             g = r.problem.gradient(r.algorithm.point(state), minibatches[0], slice(0, 7))
             state, minibatches = r.algorithm.local(state, g, step), minibatches[1:]
         x = r.algorithm.point(state)

@@ -12,7 +12,7 @@ import digrad as dg
 from digrad.base.digests import text_digest
 from digrad.base.errors import DigradError
 from digrad.networks import Timetable, build
-from digrad.optim import Decentralized, load_checkpoint, save_checkpoint
+from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
 from digrad.results.experiment import load_experiment, parse_experiment, to_table
 from digrad.results.folder import RunFolder, RunFolderError
 from digrad.runs import execute
@@ -187,13 +187,14 @@ def trained(net: Any, steps: int, stop: int = 0, folder: Path | None = None) -> 
     """Steps of the optimizer with all nodes here; those from ``stop`` on by another one."""
     made = models(6)
     data = [torch.randn(4, 3, dtype=torch.float64, generator=_drawn(k)) for k in range(6)]
-    opt = Decentralized([m.parameters() for m in made], "push-pull", net, lr=0.05, bucket_bytes=64)
+    small = processes(bucket_bytes=64)
+    opt = Decentralized([m.parameters() for m in made], "push-pull", net, lr=0.05, engine=small)
     for t in range(steps):
         if folder is not None and t == stop:
             save_checkpoint(folder, opt)
             made = models(6)
             opt = Decentralized(
-                [m.parameters() for m in made], "push-pull", net, lr=0.05, bucket_bytes=64
+                [m.parameters() for m in made], "push-pull", net, lr=0.05, engine=small
             )
             load_checkpoint(folder, opt)
         opt.zero_grad()

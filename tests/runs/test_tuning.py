@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from answers.made import made
 
 from digrad.base.errors import DigradError
 from digrad.results import best_steps
@@ -23,6 +22,7 @@ from digrad.runs.execute import run
 from digrad.runs.tuning import Grid, Tuning, TuningFolders, lengths, survivors
 from digrad.runs.tuning import tune as choose
 from digrad_studies.logistic import logistic
+from results.made import made
 
 GRID = Grid(1e-3, 4.0, 9)
 SMALL = Experiment(

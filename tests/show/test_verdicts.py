@@ -2,13 +2,12 @@
 
 from math import inf
 
-from answers.made import made
-
 from digrad.base.text import plain
 from digrad.results import Gap, judge
 from digrad.show.layout import Columns
 from digrad.show.tables import columns, render
 from digrad.show.verdicts import behind, closing, verdict_rows
+from results.made import made
 
 TABLES = {
     ("ring", "S-PP"): {0.1: [1.0, 1.01, 1.02], 0.2: [inf, 2.0, 2.0]},

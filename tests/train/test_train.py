@@ -12,7 +12,7 @@ import tomli_w
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.algorithms.estimators import Estimated
 from digrad.base.errors import ParameterError
-from digrad.results.columns import COLUMNS, VALUES
+from digrad.base.metrics import VALUES, columns_of
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
 from digrad.results.folder import RunFolderError
 from digrad.results.launches import Launch, launcher
@@ -48,7 +48,7 @@ def ran(task: str, experiment: Experiment, out: Path, world: int = 2, **options:
 def same(a: Path, b: Path) -> None:
     """The same trials, steps, messages and bytes; all else to rounding."""
     for one, other in zip(rows(a), rows(b), strict=True):
-        exact = (*COLUMNS[:5], "messages", "bytes", "diverged_at")
+        exact = (*columns_of()[:5], "messages", "bytes", "diverged_at")
         assert [one[k] for k in exact] == [other[k] for k in exact]
         for metric in VALUES:
             assert (one[metric] == "") == (other[metric] == ""), metric

@@ -22,7 +22,7 @@ from digrad.algorithms.compression.methods import (
     QuantizedPushSum,
 )
 from digrad.algorithms.compression.options import COMPRESSORS, Compression
-from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs, called
+from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs, method_name
 from digrad.algorithms.counting import Costs, costs
 from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
@@ -209,7 +209,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """
     method = as_method(given)
     if not isinstance(method, Algorithm):
-        what = f"{called(method)} waits for nobody, so it has no steps that all take"
+        what = f"{method_name(method)} waits for nobody, so it has no steps that all take"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
         raise ParameterError(message(what, hint=hint))
     return method

@@ -16,8 +16,8 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    changed,
-    leaving,
+    add_changes,
+    rows_sent_early,
 )
 from digrad.algorithms.inner import inverse
 from digrad.algorithms.tracking import tracked
@@ -61,14 +61,14 @@ class _Accelerated(Algorithm[AcceleratedState]):
 
     def step(self, s: AcceleratedState, g: Tensor, net: Mixer, lr: Scale) -> AcceleratedState:
         y = tracked(s.y, s.g, g, getattr(net, self.y_verb), "cta")
-        x = changed(net.pull(self.point(s), of="x"), [(-lr, y)])
+        x = add_changes(net.pull(self.point(s), of="x"), [(-lr, y)])
         if s.last is not None:
             x = x.add_(s.x, alpha=self.beta).add_(s.last, alpha=-self.beta)
         ahead = torch.add(x, x - s.x, alpha=self.nu) if self.nu else None
         return AcceleratedState(x, ahead, s.x if self.beta else None, y, g)
 
     def early(self, s: AcceleratedState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving(("cta", self.y_verb, s.y), ("cta", "pull", self.point(s)))
+        return rows_sent_early(("cta", self.y_verb, s.y), ("cta", "pull", self.point(s)))
 
     def point(self, s: AcceleratedState) -> Tensor:
         return s.x if s.s is None else s.s

@@ -20,7 +20,7 @@ What is sent is a *parcel*, a NamedTuple of rows. A field of it is one of three 
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -106,10 +106,4 @@ class Asynchronous(Method[S], Generic[S, P]):
 
     @property
     def loses(self) -> bool:
-        """Whether a lost message would be lost for good."""
         return bool(self.adds)
-
-
-def lossless(method: Method[Any]) -> bool:
-    """Say whether a method breaks when messages are lost for good."""
-    return isinstance(method, Asynchronous) and method.loses

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Needs, Scale, at_home
+from digrad.algorithms.contract import Algorithm, Needs, Scale, take_local_steps
 from digrad.algorithms.counting import CountingMixer, costs, traffic
 from digrad.algorithms.trials import (
     DIM,
@@ -136,8 +136,8 @@ def check_names(algorithm: Algorithm[Any]) -> None:
     s = r = algorithm.init(trial.start())
     for t in range(STEPS):
         same = trial.gradient(t, trial.start())
-        s = at_home(algorithm, s, lambda k, x, g=same: g, trial.lr)  # type: ignore[misc]
-        r = at_home(algorithm, r, lambda k, x, g=same[order]: g, trial.lr)  # type: ignore[misc]
+        s = take_local_steps(algorithm, s, lambda k, x, g=same: g, trial.lr)  # type: ignore[misc]
+        r = take_local_steps(algorithm, r, lambda k, x, g=same[order]: g, trial.lr)  # type: ignore[misc]
         g = trial.gradient(t, algorithm.point(s))
         s, r = algorithm.step(s, g, mixer, trial.lr), algorithm.step(r, g[order], other, trial.lr)
         gap = apart(algorithm.point(r), algorithm.point(s)[order])
@@ -158,8 +158,8 @@ def check_columns(algorithm: Algorithm[Any]) -> None:
         s, r = algorithm.init(trial.start()), algorithm.init(trial.start()[:, :2])
         for t in range(STEPS):
             g = size * trial.gradient(t, trial.start())
-            s = at_home(algorithm, s, lambda k, x, g=g: g, trial.lr / size)  # type: ignore[misc]
-            r = at_home(algorithm, r, lambda k, x, g=g: g[:, :2], trial.lr / size)  # type: ignore[misc]
+            s = take_local_steps(algorithm, s, lambda k, x, g=g: g, trial.lr / size)  # type: ignore[misc]
+            r = take_local_steps(algorithm, r, lambda k, x, g=g: g[:, :2], trial.lr / size)  # type: ignore[misc]
             s = algorithm.step(s, g, mixer, trial.lr / size)
             r = algorithm.step(r, g[:, :2], mixer, trial.lr / size)
             gap = apart(algorithm.point(r), algorithm.point(s)[:, :2])
@@ -181,7 +181,7 @@ def check_trials(algorithm: Algorithm[Any]) -> None:
     def run(x: Tensor, lr: Scale) -> Tensor:
         s = algorithm.init(x)
         for t in range(12):
-            s = trial.at_home(t, s, lr)
+            s = trial.take_local_steps(t, s, lr)
             s = algorithm.step(s, trial.gradient(t, algorithm.point(s)), mixer, lr)
         return algorithm.point(s)
 
@@ -202,7 +202,7 @@ def check_fixed_point(algorithm: Algorithm[Any]) -> None:
     x = trial.start()
     s = algorithm.init(x)
     for t in range(STEPS):
-        s = at_home(algorithm, s, lambda k, x: torch.zeros_like(x), trial.lr)
+        s = take_local_steps(algorithm, s, lambda k, x: torch.zeros_like(x), trial.lr)
         s = algorithm.step(s, torch.zeros_like(x), mixer, trial.lr)
         gap = apart(answer(algorithm, net, s), x[0])
         if algorithm.steady:
@@ -235,7 +235,7 @@ def _distance(algorithm: Algorithm[Any], net: Network, step: float) -> float:
     s, gap = algorithm.init(trial.start()), float("inf")
     for t in range(MOST_STEPS):
         mixer.t = t
-        s = trial.at_home(t, s, lr)
+        s = trial.take_local_steps(t, s, lr)
         s = algorithm.step(s, trial.gradient(t, algorithm.point(s)), mixer, lr)
         if t % 100 == 99:
             gap = float((answer(algorithm, net, s) - optimum(net.n)).abs().max())

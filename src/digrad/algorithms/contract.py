@@ -16,6 +16,7 @@ from typing import (
     NamedTuple,
     Protocol,
     TypeVar,
+    cast,
     runtime_checkable,
 )
 
@@ -25,7 +26,6 @@ from torch import Tensor
 from digrad.base.errors import ParameterError, message
 
 S = TypeVar("S")
-S_contra = TypeVar("S_contra", contravariant=True)
 
 Form = Literal["atc", "cta"]
 Verb = Literal["pull", "push"]
@@ -33,10 +33,10 @@ Scale = float | Tensor  # a number, or one for each trial
 Change = tuple[Scale, Tensor]  # (α, D) stands for αD
 
 
-def changed(rows: Tensor, changes: Sequence[Change], out: Tensor | None = None) -> Tensor:
+def add_changes(rows: Tensor, changes: Sequence[Change], out: Tensor | None = None) -> Tensor:
     """X + Σ αD, one pass over memory for each change; X itself if there is none.
 
-    >>> changed(torch.ones(2), [(1, torch.ones(2)), (-0.5, torch.ones(2))])
+    >>> add_changes(torch.ones(2), [(1, torch.ones(2)), (-0.5, torch.ones(2))])
     tensor([1.5000, 1.5000])
     """
     if not changes:
@@ -159,8 +159,7 @@ class Method(ABC, Generic[S]):
 
     def point(self, s: S) -> Tensor:
         """Where the next gradients are wanted: each node's current answer."""
-        first: Tensor = _fields(s)[0]
-        return first
+        return cast("tuple[Tensor, ...]", s)[0]
 
     def answer(self, s: S) -> Tensor:
         """Rows whose mean (weighted by π_R if ``root_weighted``) is the method's answer."""
@@ -172,6 +171,27 @@ class Method(ABC, Generic[S]):
         Where momenta are tracked instead, they sum to the sum of these.
         """
         return None
+
+    @property
+    def samples(self) -> int:
+        """How many independent minibatches a step takes, those of its local steps among them."""
+        return self.local_steps + 1
+
+    @property
+    def local_steps(self) -> int:
+        """How many gradients are used at home before the one that ends in an exchange."""
+        return 0
+
+    def local(self, s: S, g: Tensor, lr: Scale) -> S:
+        """One step at home from the gradients g taken at ``point(s)``: there is no mixer."""
+        what = f"{method_name(self)} has no local step"
+        hint = "write local(s, g, lr): what a node does with gradients between two exchanges"
+        raise ParameterError(message(what, hint=hint))
+
+    @property
+    def loses(self) -> bool:
+        """Whether what is in a lost message would be lost for good."""
+        return False
 
     @property
     def speed(self) -> float:
@@ -202,8 +222,10 @@ class Method(ABC, Generic[S]):
         return f"{type(self).__name__}({own})"
 
 
-def called(method: Method[Any]) -> str:
-    """Return what people call a method: its name in lists and files, or else its class."""
+def method_name(method: Any) -> str:
+    """Return the name of a method in lists and files, or else that of its class."""
+    if getattr(method, "is_anonymous", False):  # a wrapper, which goes by the name of the inner one
+        return method_name(method.method)
     return vars(type(method)).get("registered") or type(method).__name__
 
 
@@ -243,49 +265,20 @@ class Algorithm(Method[S]):
         """Take over what another node owed."""
         return s
 
-    @property
-    def samples(self) -> int:
-        """How many independent minibatches a step takes (one by one: ``StepsAtHome``)."""
-        return 1
-
-
-def _fields(state: Any) -> Any:
-    return state
-
-
-@runtime_checkable
-class Early(Protocol[S_contra]):
-    """An algorithm that sends something which does not wait for the next gradients."""
-
-    def early(self, s: S_contra) -> tuple[tuple[Verb, Tensor], ...]:
+    def early(self, s: S) -> tuple[tuple[Verb, Tensor], ...]:
         """Rows the next step will mix whatever its gradients are; they may leave at once.
 
         The step hands these very tensors to the mixer, without a change.
         """
-        ...
+        return ()
 
 
-@runtime_checkable
-class StepsAtHome(Protocol[S]):
-    """An algorithm that takes steps at home between two exchanges; a step is a whole round."""
-
-    @property
-    def local_steps(self) -> int:
-        """How many gradients come before the one that ends the round."""
-        ...
-
-    def local(self, s: S, g: Tensor, lr: Scale) -> S:
-        """One step at home from the gradients g taken at ``point(s)``: there is no mixer."""
-        ...
-
-
-def at_home(
+def take_local_steps(
     algorithm: Algorithm[S], s: S, gradient: Callable[[int, Tensor], Tensor], lr: Scale
 ) -> S:
-    """Take the steps of a round that send nothing; ``gradient`` is told their number and place."""
-    if isinstance(algorithm, StepsAtHome):
-        for k in range(algorithm.local_steps):
-            s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
+    """Take the local steps of a round; ``gradient`` is a function of their number and the point."""
+    for k in range(algorithm.local_steps):
+        s = algorithm.local(s, gradient(k, algorithm.point(s)), lr)
     return s
 
 
@@ -303,7 +296,7 @@ def adapt_then_combine(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Ten
 
 def combine_then_adapt(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Tensor:
     """WX + Σ αD: every node sends its row as it is, so the changes may come later."""
-    return changed(mix(rows, of=of), changes)
+    return add_changes(mix(rows, of=of), changes)
 
 
 FORMS: dict[str, Callable[..., Tensor]] = {
@@ -312,6 +305,6 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def leaving(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
+def rows_sent_early(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
     """Pick what is mixed as it is, so that it can leave before the next gradients are known."""
     return tuple((verb, rows) for form, verb, rows in mixed if form == "cta" and rows is not None)

@@ -7,7 +7,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, MessageCounts, at_home, changed
+from digrad.algorithms.contract import (
+    Algorithm,
+    Change,
+    MessageCounts,
+    add_changes,
+    take_local_steps,
+)
 from digrad.base.errors import ParameterError, message
 
 STEPS = 3  # the first have gaps in their state, or send more
@@ -52,7 +58,7 @@ class CountingMixer:
         of: str,
     ) -> Tensor:
         self.calls.append(Call(verb, rows.shape[-1], of))
-        return changed(rows, changes) if changes else rows.clone()
+        return add_changes(rows, changes) if changes else rows.clone()
 
 
 class Costs(NamedTuple):
@@ -82,7 +88,7 @@ def _counted(algorithm: Algorithm[Any]) -> Costs:
     mixer = CountingMixer()
     for _ in range(STEPS):
         mixer.calls.clear()
-        state = checked_state(algorithm, at_home(algorithm, state, lambda k, _: x, 0.0))
+        state = checked_state(algorithm, take_local_steps(algorithm, state, lambda k, _: x, 0.0))
         state = checked_state(algorithm, algorithm.step(state, x, mixer, 0.0))
     kept = {name: value for name, value in state._asdict().items() if value is not None}
     variables = {name: value.shape[-1] > 1 for name, value in kept.items()}

@@ -18,7 +18,7 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    leaving,
+    rows_sent_early,
 )
 from digrad.algorithms.inner import Momentum
 from digrad.base.errors import lookup
@@ -90,7 +90,7 @@ class DSGD(Momentum, Algorithm[ModelState]):
         return type(s)(FORMS[self.form](net.pull, s.x, (-lr, d), of="x"), *kept)
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving((self.form, "pull", s.x))
+        return rows_sent_early((self.form, "pull", s.x))
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Extra(Algorithm[ExtraState]):
         return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
 
     def early(self, s: ExtraState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving(("cta", "pull", s.x))
+        return rows_sent_early(("cta", "pull", s.x))
 
 
 def _corrected(s: PsiState, psi: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Mixer, Scale, Verb
+from digrad.algorithms.contract import Algorithm, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.algorithms.states import joined
@@ -197,12 +197,14 @@ class Estimated(Wrapper):
         return type(s)(*self.method.step(own, g, net, lr), *s[len(own) :])
 
     def early(self, s: Any) -> tuple[tuple[Verb, Tensor], ...]:
-        return self.method.early(self.inside(s)) if isinstance(self.method, Early) else ()
+        return self.method.early(self.inside(s))
 
 
 @dataclass(frozen=True)
 class WithEstimator(Estimated):
     """Any method that takes one gradient a step, with any estimator."""
+
+    is_anonymous: ClassVar[bool] = True
 
     method: Algorithm[Any]
     with_estimator: Estimator

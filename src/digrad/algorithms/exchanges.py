@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, at_home, changed
+from digrad.algorithms.contract import Algorithm, Change, add_changes, take_local_steps
 from digrad.algorithms.counting import DIM, STEPS, CountingMixer
 
 
@@ -41,9 +41,9 @@ def _traced(algorithm: Algorithm[Any]) -> tuple[MixingCall, ...]:
     with torch.no_grad():
         state, mixer = algorithm.init(x), CountingMixer()
         for _ in range(STEPS):
-            state = at_home(algorithm, state, lambda k, _: x, 0.0)
+            state = take_local_steps(algorithm, state, lambda k, _: x, 0.0)
             state = algorithm.step(state, x, mixer, 0.0)
-        state = at_home(algorithm, state, lambda k, _: x, 0.0)
+        state = take_local_steps(algorithm, state, lambda k, _: x, 0.0)
     tagged = _Tagged()
     with torch.enable_grad():
         algorithm.step(state, x + tagged.gradient, tagged, 0.0)
@@ -71,7 +71,7 @@ class _Tagged:
         return self._mix("mean", rows, ())
 
     def _mix(self, verb: str, rows: Tensor, changes: tuple[Change, ...]) -> Tensor:
-        sent = changed(rows, changes)
+        sent = add_changes(rows, changes)
         waits = self._waits_for(sent)
         after = tuple(k for k, tag in enumerate(waits[1:]) if tag)
         self.found.append(MixingCall(verb, sent.shape[-1] > 1, waits[0], after))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.algorithms.contract import Method, Needs, called
+from digrad.algorithms.contract import Method, Needs, method_name
 from digrad.base.errors import NetworkError, message, param
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
@@ -39,16 +39,9 @@ largest strongly connected part of a graph
     for need, complaint in _COMPLAINTS.items():
         if need in algorithm.needs:
             for where, net in _asked(algorithm, network, need):
-                text = complaint(_name(algorithm), net, algorithm.needs)
+                text = complaint(method_name(algorithm), net, algorithm.needs)
                 if text:
                     raise NetworkError(f"{where}{text}")
-
-
-def _name(algorithm: Method[Any]) -> str:
-    """Return what a method is called; of one without a name in the registry, what is in it."""
-    inside = getattr(algorithm, "method", None)
-    unnamed = type(algorithm).__name__ in ("With", "CompressedMethod", "CompressedRounds")
-    return _name(inside) if unnamed and inside is not None else called(algorithm)
 
 
 def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator[tuple[str, Any]]:
@@ -61,7 +54,7 @@ def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator
         return
     if network.is_random:
         what = str(need.name).lower().replace("_", " ")
-        said = f"{_name(algorithm)} needs {what} weights in every step, and links that are"
+        said = f"{method_name(algorithm)} needs {what} weights in every step, and links that are"
         hint = "use push-pull, which needs only a common root, or drop keep and loss"
         raise NetworkError(message(f"{said} left to chance do not keep them so", hint=hint))
     for k, slot in enumerate(network.slots):

@@ -10,9 +10,8 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Method, Needs, S, Scale, called
+from digrad.algorithms.contract import Method, Needs, S, Scale
 from digrad.base.checks import whole
-from digrad.base.errors import ParameterError, message
 
 
 class Pairwise(Method[S]):
@@ -25,12 +24,6 @@ class Pairwise(Method[S]):
     @abstractmethod
     def meet(self, s: S, other: S, g: Tensor, lr: Scale) -> tuple[S, S]:
         """Nodes that have their gradients g, taken at ``point(s)``, meet others."""
-
-    def local(self, s: S, g: Tensor, lr: Scale) -> S:
-        """A gradient after which nobody is met; only where ``every`` is more than 1."""
-        what = f"{called(self)} meets after {self.every} gradients, and has no local step"
-        hint = "write local(s, g, lr): what a node does with the gradients in between"
-        raise ParameterError(message(what, hint=hint))
 
 
 class ADPSGDState(NamedTuple):

@@ -19,7 +19,7 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    leaving,
+    rows_sent_early,
 )
 from digrad.algorithms.tracking import TrackingMomentum
 from digrad.base.errors import lookup
@@ -60,7 +60,7 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
-        return leaving((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
+        return rows_sent_early((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
 
     def tracker(self, s: TrackingState) -> Tensor | None:
         return s.y

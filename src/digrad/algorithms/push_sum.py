@@ -21,10 +21,10 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    changed,
+    add_changes,
     check_every,
     combine_then_adapt,
-    leaving,
+    rows_sent_early,
 )
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.rules import Kept
@@ -84,7 +84,7 @@ class _Untracked(Momentum, Algorithm[PushSumState]):
         return d, kept
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving(("cta", "push", s.w))
+        return rows_sent_early(("cta", "push", s.w))
 
     def point(self, s: PushSumState) -> Tensor:
         return s.x if s.w is None else s.x / s.w
@@ -120,10 +120,6 @@ class LocalSGP(SGP):
         check_every(self.every)
 
     @property
-    def samples(self) -> int:
-        return self.every
-
-    @property
     def local_steps(self) -> int:
         return self.every - 1
 
@@ -148,7 +144,7 @@ class OSGP(_Untracked):
         return type(s)(x, net.push(w, of="w"), *kept)
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving(("cta", "push", s.x), ("cta", "push", s.w))
+        return rows_sent_early(("cta", "push", s.x), ("cta", "push", s.w))
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,7 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
-        return leaving((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
+        return rows_sent_early((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
 
     def point(self, s: DigingState) -> Tensor:
         return s.u / s.v
@@ -276,7 +272,7 @@ class MGPushDiging(_Tracked):
 
     def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
         def push(rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-            rows = changed(rows, changes)
+            rows = add_changes(rows, changes)
             for _ in range(self.rounds - 1):  # what comes of these replaces nothing yet
                 rows = net.push(rows)
             return net.push(rows, of=of)
@@ -314,7 +310,7 @@ class Sonata(TrackingMomentum, Algorithm[SonataState]):
         return made
 
     def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
-        return leaving(("cta", "push", s.phi))
+        return rows_sent_early(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         momenta = self.follows_momenta

@@ -40,10 +40,6 @@ class _Rounds(Algorithm[RoundState]):
             raise ParameterError(message(what, hint="1 takes the whole of what a round found"))
 
     @property
-    def samples(self) -> int:
-        return self.every
-
-    @property
     def local_steps(self) -> int:
         return self.every - 1
 

@@ -20,7 +20,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Mixer, Scale, StepsAtHome, at_home, called
+from digrad.algorithms.contract import (
+    Algorithm,
+    Change,
+    Mixer,
+    Scale,
+    method_name,
+    take_local_steps,
+)
 from digrad.algorithms.counting import DIM, STEPS, Call, CountingMixer
 from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
 from digrad.algorithms.states import joined
@@ -46,6 +53,7 @@ class DelayedMessages(Wrapper):
         links: most links into a node.
     """
 
+    is_anonymous: ClassVar[bool] = True
     overwrites: ClassVar[tuple[str, ...]] = ()
 
     method: Algorithm[Any]
@@ -58,7 +66,7 @@ class DelayedMessages(Wrapper):
         often = Counter(call.of for call in pushes(self.method))
         for name, count in often.items():
             if not name or count > 1:
-                what = f"{called(self.method)} pushes {name or 'a variable'} more than once "
+                what = f"{method_name(self.method)} pushes {name or 'a variable'} more than once "
                 what += "a step, so it cannot be told what is in transit of which"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
                 raise ParameterError(message(what, hint=hint))
@@ -76,10 +84,6 @@ class DelayedMessages(Wrapper):
         pushed = [call.of for call in self._pushed]
         return tuple(f"{name}_in_transit_{k}" for name in pushed for k in range(self.links))
 
-    @property
-    def local_steps(self) -> int:
-        return self.method.local_steps if isinstance(self.method, StepsAtHome) else 0
-
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
         kind: Any = type(s)
@@ -91,11 +95,6 @@ class DelayedMessages(Wrapper):
         mixer = _Waiting(net, self._waiting(s))
         own = self.method.step(self.inside(s), g, mixer, lr)
         return type(s)(*own, *(part for parts in mixer.waiting.values() for part in parts))
-
-    def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
-        own, method = self.inside(s), self.method
-        assert isinstance(method, StepsAtHome)
-        return type(s)(*method.local(own, g, lr), *s[len(own) :])
 
     def _waiting(self, s: Any) -> dict[str, list[Tensor]]:
         memory = list(s[len(s) - len(self._pushed) * self.links :])
@@ -136,5 +135,7 @@ def pushes(algorithm: Algorithm[Any]) -> list[Call]:
     state, mixer = algorithm.init(x), CountingMixer()
     for _ in range(STEPS):
         mixer.calls.clear()
-        state = algorithm.step(at_home(algorithm, state, lambda k, _: x, 0.0), x, mixer, 0.0)
+        state = algorithm.step(
+            take_local_steps(algorithm, state, lambda k, _: x, 0.0), x, mixer, 0.0
+        )
     return [call for call in mixer.calls if call.verb == "push"]

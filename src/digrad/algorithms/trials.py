@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Change, Drawing, Mixer, Scale, at_home, changed
+from digrad.algorithms.contract import (
+    Algorithm,
+    Change,
+    Drawing,
+    Mixer,
+    Scale,
+    add_changes,
+    take_local_steps,
+)
 from digrad.algorithms.counting import Call, CountingMixer, checked_state
 from digrad.algorithms.needs import check
 from digrad.base.counters import Sampler
@@ -37,11 +45,11 @@ class DenseMixer:
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R(X + Σ αD)."""
-        return self._R @ changed(rows, changes)
+        return self._R @ add_changes(rows, changes)
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """C(X + Σ αD)."""
-        return self._C @ changed(rows, changes)
+        return self._C @ add_changes(rows, changes)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
@@ -99,13 +107,13 @@ class Rehearsal:
         noise = self.noise * _drawn(self.net.n, DIM, seed=1000 + t)
         return self.size * (curvature * (x - optimum) + noise)
 
-    def at_home(self, t: int, s: Any, lr: Scale) -> Any:
+    def take_local_steps(self, t: int, s: Any, lr: Scale) -> Any:
         """Take the steps of round t that send nothing, if there are any."""
 
         def gradient(k: int, x: Tensor) -> Tensor:
             return self.gradient(t + 500 * (k + 1), x)
 
-        return at_home(self.algorithm, s, gradient, lr)
+        return take_local_steps(self.algorithm, s, gradient, lr)
 
     def states(self, steps: int = STEPS) -> Iterator[tuple[Any, Tensor]]:
         """Yield the state before each step, and the gradients of that step."""
@@ -115,7 +123,7 @@ class Rehearsal:
         )
         for t in range(steps):
             mixer.t = t
-            s = self.at_home(t, s, self.lr)
+            s = self.take_local_steps(t, s, self.lr)
             g = self.gradient(t, self.algorithm.point(s))
             yield s, g
             s = checked_state(self.algorithm, self.algorithm.step(copied(s), g, mixer, self.lr))

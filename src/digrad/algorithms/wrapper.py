@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm
+from digrad.algorithms.contract import Algorithm, Scale
 from digrad.algorithms.states import without
 
 
@@ -32,6 +32,14 @@ class Wrapper(Algorithm[Any]):
     @property
     def samples(self) -> int:
         return self.method.samples
+
+    @property
+    def local_steps(self) -> int:
+        return self.method.local_steps
+
+    def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
+        own = self.inside(s)  # the memory stays as it is
+        return type(s)(*self.method.local(own, g, lr), *s[len(own) :])
 
     @property
     def speed(self) -> float:

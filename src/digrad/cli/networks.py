@@ -355,7 +355,6 @@ def list_algorithms() -> None:
     from rich.text import Text
 
     from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, costs
-    from digrad.algorithms.asynchronous import lossless
     from digrad.runs.timing import kept_vectors
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
@@ -369,7 +368,7 @@ def list_algorithms() -> None:
             memory, sends = costs(method).memory, _traffic(costs(method).traffic)
         else:
             memory, sends = kept_vectors(method), _sent_alone(method)
-            needs += ["no loss"] if lossless(method) else []
+            needs += ["no loss"] if method.loses else []
         rows.add_row(
             Text(name, style="bold"),
             ", ".join(needs),

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from digrad.base.errors import UnknownNameError, as_key, message, spelling
+from digrad.base.errors import UnknownNameError, as_key, lookup, message, spelling
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
@@ -45,6 +45,8 @@ class CommandGroup(TyperGroup):
             if name in ELSEWHERE:
                 what = f"{name} is a command of {ELSEWHERE[name]}, which is not installed"
                 raise UnknownNameError(message(what, hint=f"pip install {ELSEWHERE[name]}"))
+            if not name.startswith("-"):
+                lookup(dict.fromkeys(self.list_commands(ctx)), name, "command")
         return super().resolve_command(ctx, args)
 
 

@@ -8,7 +8,7 @@ times, a run can be repeated and resumed, and a calendar is known before any gra
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,11 @@ WAITING = ("neighbours", "barrier")
 class Clock:
     """How long things take, in any unit of time; in seconds where capacities are used.
 
+    The table ``[clock]`` of an experiment file has the same keys.
+
+    >>> Clock(straggler=5.0, loss=0.2)
+    Clock(straggler=5.0, loss=0.2)
+
     Args:
         compute: of a gradient, at least (for ``uniform``: on average).
         distribution: ``constant``; ``uniform`` on compute·(1 ± spread); ``shifted-exponential``,
@@ -58,15 +63,17 @@ class Clock:
         waiting: what synchronous methods do: every node waits for its ``neighbours``, or all meet
             at a ``barrier``.
         seed: which times are drawn.
+        folders: where the file of a trace is sought first.
     """
 
     compute: float = 1.0
+    _: KW_ONLY
     distribution: str = "shifted-exponential"
     spread: float = 0.5
     tail: float = 1.5
     straggler: float = 1.0
     stragglers: tuple[int, ...] = (0,)
-    trace: tuple[tuple[float, ...], ...] = ()
+    trace: Any = ()
     latency: float = 0.5
     bandwidth: float = 0.0
     jitter: float = 0.0
@@ -76,9 +83,14 @@ class Clock:
     timeout: float = 1.0
     waiting: str = "neighbours"
     seed: int = 0
+    folders: InitVar[Sequence[Path]] = ()
 
-    def __post_init__(self) -> None:
-        """Refuse times that cannot be."""
+    def __post_init__(self, folders: Sequence[Path]) -> None:
+        """Read the trace, and refuse times that cannot be."""
+        object.__setattr__(self, "trace", read_trace(self.trace, folders))
+        several = isinstance(self.stragglers, list | tuple)
+        slow = tuple(self.stragglers) if several else (self.stragglers,)
+        object.__setattr__(self, "stragglers", slow)
         real(self.compute, "compute", above=0, hint="the time of a gradient, such as 1.0")
         lookup(STRETCHES, self.distribution, "distribution")
         lookup(dict.fromkeys(WAITING), self.waiting, "waiting")
@@ -188,53 +200,4 @@ class Clock:
         return f"Clock({', '.join(said)})"
 
 
-def clock(
-    compute: float = 1.0,
-    *,
-    distribution: str = "shifted-exponential",
-    spread: float = 0.5,
-    tail: float = 1.5,
-    straggler: float = 1.0,
-    stragglers: tuple[int, ...] = (0,),
-    trace: Any = "",
-    latency: float = 0.5,
-    bandwidth: float = 0.0,
-    jitter: float = 0.0,
-    capacities: bool = False,
-    loss: float = 0.0,
-    losses_in_a_row: int = 10,
-    timeout: float = 1.0,
-    waiting: str = "neighbours",
-    seed: int = 0,
-    folders: Sequence[Path] = (),
-) -> Clock:
-    """Make a clock, as the table ``[clock]`` of an experiment file does.
-
-    >>> clock(straggler=5.0, loss=0.2)
-    Clock(straggler=5.0, loss=0.2)
-
-    Args:
-        compute: the time of a gradient; see ``digrad.clocks.clock.Clock`` for the others.
-        distribution: of these times.
-        spread: how far they differ.
-        tail: of a heavy-tailed distribution.
-        straggler: how many times slower some nodes are.
-        stragglers: which.
-        trace: a file with times, or one list for each node.
-        latency: of a message.
-        bandwidth: of a link, in bytes per unit of time; 0 sets no limit.
-        jitter: the mean of an exponential part of the delay.
-        capacities: take latency and bandwidth from the network where it has them, in seconds.
-        loss: the chance that a message is lost.
-        losses_in_a_row: at most, on one link.
-        timeout: after which a method that waits sends again.
-        waiting: ``neighbours`` or ``barrier``, for methods that wait.
-        seed: which times are drawn.
-        folders: where a trace is sought first.
-    """
-    slow = tuple(stragglers) if isinstance(stragglers, list | tuple) else (stragglers,)
-    given = {key: value for key, value in locals().items() if key in _KEYS}
-    return Clock(**given | {"stragglers": slow, "trace": read_trace(trace, folders)})
-
-
-_KEYS = frozenset(f.name for f in fields(Clock))
+clock = Clock  # the name of the front door: dg.clock(straggler=5.0)

@@ -25,7 +25,6 @@ class Waves(NamedTuple):
     slots: Integers  # where each node's parcel goes
     into: Integers  # the links that end at each node, one node after the other
     newest: Integers  # the slots to which these point
-    previous: Integers  # the slots to which these pointed until this wake
     fresh: Integers  # slots that are read for the first time
     before: Integers  # what their links pointed to until now
     links: Integers  # over which these came
@@ -151,13 +150,12 @@ class Dispatcher:
         node, number = wakes.node[order], wakes.number[order]
         into = self._inward[_ranges((np.cumsum(self._into) - self._into)[node], self._into[node])]
         wake = np.repeat(number, self._into[node])
-        newest, previous = pointers.at(into, wake), pointers.at(into, wake - 1)
+        newest = pointers.at(into, wake)
         self._newest = pointers.at(np.arange(len(self._newest)), FAR - 2)  # after all
         self._pending = self._pending.some(~is_due)._replace(giver=np.full((~is_due).sum(), -1))
         reads = np.bincount(turn[row], minlength=len(order))
         came = read.slot[by_turn], before[by_turn], read.link[by_turn]
-        links = into, newest, previous
-        return Waves(np.bincount(levels), order, slots[order], *links, *came, reads)
+        return Waves(np.bincount(levels), order, slots[order], into, newest, *came, reads)
 
     def _given(self, wakes: Activations) -> Integers:
         """Find a slot for each parcel, and note who will read it when."""

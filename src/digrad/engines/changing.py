@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.contract import Change, add_changes
 from digrad.engines.simulator import Product, Simulator, Weights, is_sparse
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
@@ -52,7 +52,7 @@ class LossyMixer(ChangingMixer):
 
     def parcels(self, rows: Tensor, /, *changes: Change) -> list[Tensor]:
         """Return what each node keeps, then what its first link brings, and so on."""
-        rows = changed(rows, changes)
+        rows = add_changes(rows, changes)
         links = zip(self._shares, self._senders, strict=True)
         return [self._own * rows, *(share * rows.index_select(-2, j) for share, j in links)]
 

@@ -33,15 +33,13 @@ class VariableTable:
     Args:
         kind: the NamedTuple that they make.
         values: its fields, each (rows, trials, numbers).
-        apart: whether each lies by itself instead, as a compiled graph wants what it writes.
     """
 
-    def __init__(self, kind: Any, values: Mapping[str, Tensor], *, apart: bool = False) -> None:
+    def __init__(self, kind: Any, values: Mapping[str, Tensor]) -> None:
         self.kind, self._packs = kind, dict[tuple[str, ...], Tensor]()
         shapes: dict[Any, list[str]] = {}
         for name, rows in values.items():
-            like = name if apart else (rows.dtype, rows.shape[-1])
-            shapes.setdefault(like, []).append(name)
+            shapes.setdefault((rows.dtype, rows.shape[-1]), []).append(name)
         for names in shapes.values():
             self._packs[tuple(names)] = torch.stack([values[name] for name in names])
 
@@ -69,10 +67,6 @@ class VariableTable:
                 continue
             for k, one in enumerate(new):
                 pack[k].index_copy_(0, rows, one)
-
-    def apart(self) -> "VariableTable":
-        """Return the same with each variable by itself."""
-        return VariableTable(self.kind, dict(self.items()), apart=True)
 
     def grow(self, count: int) -> None:
         """Have at least so many rows."""

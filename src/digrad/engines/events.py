@@ -6,7 +6,7 @@ that the rows of a wave are whole blocks of memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,16 +33,7 @@ from digrad.networks.network import Network
 STRETCH = 4096  # wakes whose calendar is made at once, about
 TOGETHER = range(40, 321)  # wakes that are put into waves together, about
 CACHED = 1 << 17  # numbers of these that a cache holds
-FUSED = 1 << 21  # the same where a graph passes over them once
 ON_A_GPU = 1 << 28  # the same where waves are to be wide, as each is many launches
-
-
-class WavePlayer(Protocol):
-    """Does waves in its own way."""
-
-    def play(self, flight: EventState, waves: Waves, wakes: Activations, steps: StepSizes) -> None:
-        """Do some waves; variables lie apart."""
-        ...
 
 
 class Events:
@@ -94,16 +85,13 @@ class Events:
         flight: EventState,
         start: int,
         stop: int,
-        gradient: Gradient | WavePlayer,
+        gradient: Gradient,
         steps: StepSizes,
     ) -> EventState:
         """Do rounds ``start`` .. ``stop`` - 1; the flight given is used up."""
         assert flight.waiting is not None
-        if not callable(gradient):
-            assert flight.parcels is not None
-            flight.state, flight.parcels = flight.state.apart(), flight.parcels.apart()
         self._dispatcher.restore(flight.waiting)
-        held = ON_A_GPU if self._place.type != "cpu" else CACHED if callable(gradient) else FUSED
+        held = ON_A_GPU if self._place.type != "cpu" else CACHED
         together = max(1, self._together(flight, held) // self.n)
         ahead = together * max(1, STRETCH // (self.n * together))
         for first in range(start, stop, ahead):
@@ -122,16 +110,13 @@ class Events:
         self,
         flight: EventState,
         wakes: Activations,
-        gradient: Gradient | WavePlayer,
+        gradient: Gradient,
         steps: StepSizes,
     ) -> None:
         """Do some wakes; what is on its way is known to the engine alone until the end."""
         assert flight.parcels is not None
         waves = self._dispatcher.waves(wakes)
         flight.parcels.grow(self._dispatcher.slots)
-        if not callable(gradient):
-            gradient.play(flight, waves, wakes, steps)
-            return
         for inbox in self._inboxes(waves, wakes, flight.parcels, steps):
             s = flight.state.take(inbox.who.nodes)
             g = gradient(self.method.point(s), inbox.who)

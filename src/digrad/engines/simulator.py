@@ -1,15 +1,13 @@
 """Every node on one device: mixing is a matrix product."""
 
 import warnings
-from functools import cache
-from types import ModuleType
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, changed
+from digrad.algorithms.contract import Change, add_changes
 from digrad.networks.registry import NetworkLike, as_network
 
 SPARSE_N = 128  # below it a dense product is faster whatever the number of links
@@ -87,13 +85,7 @@ class Weights:
 
     def __call__(self, rows: Tensor, *changes: Change) -> Tensor:
         """W(X + Σ αD)."""
-        kernels = None if self.is_sparse else _kernels_for(rows)
-        if kernels is None or not kernels.fits(self._matrix, rows, changes):
-            return self._product(changed(rows, changes))
-        mixed: Tensor = kernels.mix(self._matrix, rows, changes)
-        return mixed
-
-    def _product(self, rows: Tensor) -> Tensor:
+        rows = add_changes(rows, changes)
         if rows.dim() == 3 and not self.is_sparse:
             # What @ comes to as well, but by ten small operations.
             trials = rows.shape[0]
@@ -106,20 +98,6 @@ class Weights:
         wide = rows.movedim(-2, 0)
         mixed: Tensor = self._matrix @ wide.reshape(len(wide), -1)
         return mixed.reshape(len(mixed), *wide.shape[1:]).movedim(0, -2)
-
-
-def _kernels_for(rows: Tensor) -> ModuleType | None:
-    """Return our kernels if they may be used: compilers bring their own."""
-    return _triton() if rows.is_cuda and not torch.compiler.is_compiling() else None
-
-
-@cache
-def _triton() -> ModuleType | None:
-    try:
-        from digrad.kernels import mixing
-    except ImportError:  # a build of PyTorch that comes without Triton
-        return None
-    return mixing
 
 
 def _sparse(W: csr_array, dtype: torch.dtype) -> Tensor:

@@ -1,8 +1,8 @@
-"""Two ways to compute many nodes on a GPU, and which of them is faster.
+"""Two ways to compute many nodes on a GPU, and the measurement that chooses between them.
 
-One call for all nodes wins where layers are small. Where they have many channels the library's
-own kernels, node after node, are better than any that take all nodes at once, if nobody waits for
-Python in between: steps are recorded, and nodes are spread over a few streams.
+One call for all nodes is faster where layers are small. Where layers are large, the library's own
+kernels, node after node, are faster if Python does not delay them: steps are recorded as CUDA
+graphs, and nodes are spread over a few streams.
 """
 
 import json
@@ -24,7 +24,7 @@ STREAMS = 4  # a step of 16 ResNet-18 took 141, 106 and 103 ms with 1, 4 and 8 o
 REPLAYS = 5
 MARGIN = 0.95  # of the other's time that the second way has to stay below: measuring is noisy
 
-KERNELS = 4  # counts changes of our own, after which ways are measured again
+KERNELS = 4  # version of our kernels: ways are measured again when it changes
 
 Pair = tuple[Tensor, Tensor]
 Way = Callable[[], Any]
@@ -49,7 +49,7 @@ def on_streams(gradient: Callable[..., Pair], rows: Tensor, *columns: Tensor) ->
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """Let the library sum in a fixed order, so that runs can be repeated to the bit."""
+    """Let cuDNN sum in a fixed order, so that runs can be repeated to the bit."""
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = True
     try:
@@ -63,32 +63,31 @@ def _lanes(device: torch.device) -> list[Any]:
     return [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
 
 
-def faster(kind: str, ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> str:
+def choose_fastest(kind: str, ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> str:
     """Return the name of the fastest way to do something, the first if in doubt.
 
-    The last is the library's own, and the others have to come to what it does: compilers of
-    kernels have been seen to err, for some sizes of layers and not for others. What was measured
-    before on such a GPU is remembered, in the user's cache, so that a run that is resumed goes on
-    the same way.
+    The last is the library's own, and the results of the others must agree with its result:
+    compilers of kernels have been wrong for some sizes of layers. The choice is stored in the
+    user's cache for each GPU, so that a run that is resumed continues in the same way.
     """
-    known, key = _remembered(), f"{_machine()}, {kind}"
+    known, key = _load_choices(), f"{_machine()}, {kind}"
     if known.get(key) in ways:
         return str(known[key])
-    right = _right(ways, alike)
+    right = _correct_ways(ways, alike)
     first, *others = right
     took = {name: _seconds(way) for name, way in right.items()} if others else {first: 0.0}
     best = min(others, key=lambda name: took[name], default=first)
     chosen = best if took[best] < MARGIN * took[first] else first
-    _remember(key, chosen)
+    _save_choice(key, chosen)
     return chosen
 
 
-def _right(ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> dict[str, Way]:
-    """Return the ways that come to what the last one does; those without memory for it, too."""
+def _correct_ways(ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> dict[str, Way]:
+    """Return the ways that agree with the last one, or do not fit into memory."""
     *others, last = ways
-    wanted, kept = _tried(ways[last]), {}
+    wanted, kept = _attempt(ways[last]), {}
     for name in others:
-        found = _tried(ways[name])
+        found = _attempt(ways[name])
         if found is None or wanted is None or alike(found, wanted):
             kept[name] = ways[name]
             continue
@@ -100,7 +99,7 @@ def _right(ways: Mapping[str, Way], alike: Callable[[Any, Any], bool]) -> dict[s
     return kept | {last: ways[last]}
 
 
-def _tried(way: Way) -> Any:
+def _attempt(way: Way) -> Any:
     try:
         return way()
     except RuntimeError:  # no memory for it
@@ -114,7 +113,7 @@ def _machine() -> str:
 
 
 def _seconds(way: Way) -> float:
-    """Return the time of one replay of a recording; endless if it cannot be recorded."""
+    """Return the time of one replay of a CUDA graph; infinite if it cannot be recorded."""
     aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())
     try:
@@ -145,7 +144,7 @@ def _file() -> Path:
     return cache_folder() / "ways.json"
 
 
-def _remembered() -> dict[str, str]:
+def _load_choices() -> dict[str, str]:
     try:
         found = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError, DigradError):
@@ -153,8 +152,8 @@ def _remembered() -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _remember(key: str, way: str) -> None:
+def _save_choice(key: str, way: str) -> None:
     try:
-        write_whole(_file(), json.dumps(_remembered() | {key: way}, indent=1).encode())
+        write_whole(_file(), json.dumps(_load_choices() | {key: way}, indent=1).encode())
     except DigradError:
-        return  # a machine without a place for it measures again
+        return  # without a cache, the next run measures again

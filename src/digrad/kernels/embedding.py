@@ -11,22 +11,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from digrad.kernels.gpu import kernels_for
-from digrad.kernels.operators import operator, rows_as_groups
+from digrad.kernels.operators import kernels_for, operator
 
 ROUNDING = 0.01  # relative difference that two orders of summing may come to, with room to spare
 
 
-@operator
+def _shape(tables: Tensor, numbers: Tensor) -> Tensor:
+    return tables.new_empty((*numbers.shape, tables.shape[2]))
+
+
+def _backward_shape(grad: Tensor, numbers: Tensor, rows: int) -> Tensor:
+    return grad.new_empty((len(grad), rows, grad.shape[-1]))
+
+
+@operator(_shape)
 def look_up(tables: Tensor, numbers: Tensor) -> Tensor:
     """Return the rows of every group's table that its numbers pick."""
     return functional.embedding(_in_one(numbers, tables.shape[1]), tables.flatten(0, 1))
 
 
-@operator
+@operator(_backward_shape)
 def look_up_backward(grad: Tensor, numbers: Tensor, rows: int) -> Tensor:
     """Return the gradients with respect to tables of so many rows."""
-    if (kernels := kernels_for(grad, "embedding_kernels")) is not None:
+    if (kernels := kernels_for(grad, "layer_kernels", double=True)) is not None:
         made: Tensor = kernels.table_gradient(grad.flatten(1, -2), numbers.flatten(1), rows)
         if _right(made, grad, numbers, rows):
             return made
@@ -70,14 +77,6 @@ def _in_one(numbers: Tensor, rows: int) -> Tensor:
     return numbers + first.view(-1, *[1] * (numbers.dim() - 1))
 
 
-def _shape(tables: Tensor, numbers: Tensor) -> Tensor:
-    return tables.new_empty((*numbers.shape, tables.shape[2]))
-
-
-def _backward_shape(grad: Tensor, numbers: Tensor, rows: int) -> Tensor:
-    return grad.new_empty((len(grad), rows, grad.shape[-1]))
-
-
 def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     tables, numbers = inputs
     ctx.rows = tables.shape[1]
@@ -90,6 +89,3 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 
 
 torch.library.register_autograd("digrad::look_up", _backward, setup_context=_remember)
-for _each, _fake in ((look_up, _shape), (look_up_backward, _backward_shape)):
-    torch.library.register_fake(_each, _fake)
-    torch.library.register_vmap(_each, rows_as_groups(_each))

@@ -1,11 +1,12 @@
-"""Max-pooling and group norm of many small networks at once, on a GPU."""
+"""Max-pooling, group norm and gradients of tables, of many small networks at once, on a GPU."""
 
 import torch
 import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-STRETCH = 512  # pixels that one program of max-pooling looks after
+STRETCH = 512  # pixels of one program of max-pooling
+PLACES = 128  # of a sequence, that one program of tables compares together
 MOST_NORMED = 1 << 14  # numbers with one mean: they have to fit one program's registers
 SECTOR = 32  # bytes, of which a GPU reads none alone
 
@@ -70,6 +71,23 @@ def norm_backward(
     )  # fmt: skip
     dw, db = sums.sum(2).to(weight.dtype)
     return out, dw, db
+
+
+def table_gradient(grad: Tensor, numbers: Tensor, rows: int) -> Tensor:
+    """Sum (G, places, D) by numbers, (G, places), to (G, rows, D), always in the same order.
+
+    The library adds up in whatever order threads come, from 3072 numbers on: no run of a model
+    of text could be repeated to the bit.
+    """
+    groups, places, width = grad.shape
+    out = grad.new_zeros((groups, rows, width))
+    wide = min(128, triton.next_power_of_2(width))
+    if grad.numel():
+        _add_up[groups * places, triton.cdiv(width, wide)](
+            grad.contiguous(), numbers.contiguous(), out, places, rows, width,
+            PLACES=PLACES, WIDE=wide, DOUBLE=grad.dtype == torch.float64,
+        )  # fmt: skip
+    return out
 
 
 def _inner(x: Tensor) -> bool:
@@ -212,3 +230,30 @@ def _norm_backward(  # type: ignore[no-untyped-def]
     channel = one * EACH + c
     tl.store(sums + channel, of_weight, mask=wanted)
     tl.store(sums + ALL * EACH + channel, of_bias, mask=wanted)
+
+
+@triton.jit(do_not_specialize=["places", "rows"])  # type: ignore[untyped-decorator, unused-ignore]
+def _add_up(  # type: ignore[no-untyped-def]
+    grad, numbers, out, places, rows, D,
+    PLACES: tl.constexpr, WIDE: tl.constexpr, DOUBLE: tl.constexpr,
+):  # fmt: skip
+    """Add up all that has the number of one place, if that is the first place which has it."""
+    group, place = tl.program_id(0) // places, tl.program_id(0) % places
+    grad, numbers = grad + group.to(tl.int64) * places * D, numbers + group.to(tl.int64) * places
+    number, d = tl.load(numbers + place), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
+    before = 0
+    for start in range(0, place, PLACES):
+        k = start + tl.arange(0, PLACES)
+        same = (k < place) & (tl.load(numbers + k, mask=k < place, other=0) == number)
+        before += tl.sum(same.to(tl.int32), 0)
+    if before == 0:
+        total = tl.zeros((WIDE,), dtype=tl.float64 if DOUBLE else tl.float32)
+        for start in range(place, places, PLACES):
+            k = start + tl.arange(0, PLACES)
+            same = (k < places) & (tl.load(numbers + k, mask=k < places, other=0) == number)
+            if tl.sum(same.to(tl.int32), 0) > 0:
+                wanted = same[:, None] & (d < D)[None, :]
+                some = tl.load(grad + k[:, None] * D + d[None, :], mask=wanted, other=0.0)
+                total += tl.sum(some.to(total.dtype), 0)
+        own = out + (group.to(tl.int64) * rows + number) * D + d
+        tl.store(own, total, mask=d < D)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from digrad.kernels.convolution import apart, convolve, merged
 from digrad.kernels.embedding import look_up
-from digrad.kernels.gpu import kernels_for
+from digrad.kernels.operators import kernels_for, rows_as_groups
 
 # Dropouts of whole channels, with the axes of a batch.
 CHANNELS: dict[type, int] = {nn.Dropout1d: 3, nn.Dropout2d: 4, nn.Dropout3d: 5}
@@ -77,8 +77,8 @@ class MaxPool2d(nn.MaxPool2d):
             return super().forward(x)  # type: ignore[no-any-return]
         size = _pair(self.kernel_size)
         if torch.compiler.is_compiling():
-            return _most(x, size)
-        most: Tensor = _Most.apply(x.unsqueeze(0), size)[0]  # type: ignore[no-untyped-call]
+            return _compare_pixels(x, size)
+        most: Tensor = _MaxPool.apply(x.unsqueeze(0), size)[0]  # type: ignore[no-untyped-call]
         return most.squeeze(0).contiguous() if self.packed else most.squeeze(0)
 
 
@@ -96,7 +96,7 @@ class GroupNorm(nn.GroupNorm):
         if kernels is None or not kernels.fits(x, self.num_groups):
             return super().forward(x)
         given = (t.unsqueeze(0) for t in (x, self.weight, self.bias))
-        normed: Tensor = _Normed.apply(*given, self.num_groups, self.eps)[0]  # type: ignore[no-untyped-call]
+        normed: Tensor = _GroupNorm.apply(*given, self.num_groups, self.eps)[0]  # type: ignore[no-untyped-call]
         return normed.squeeze(0)
 
 
@@ -136,7 +136,7 @@ class Dropout(nn.Module):
         return x * (kept.to(x.dtype) / (1 - self.p) if self.p < 1 else kept.to(x.dtype))
 
 
-class _Most(torch.autograd.Function):
+class _MaxPool(torch.autograd.Function):
     """Max-pooling of (groups, samples, C, H, W) that remembers which pixel of a window won."""
 
     @staticmethod
@@ -168,13 +168,11 @@ class _Most(torch.autograd.Function):
         return apart(dx, groups), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, size: Pair) -> Any:
-        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
-        found = _Most.apply(x.flatten(0, 1), size)  # type: ignore[no-untyped-call]
-        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return rows_as_groups(_MaxPool.apply)(info, in_dims, *args)
 
 
-class _Normed(torch.autograd.Function):
+class _GroupNorm(torch.autograd.Function):
     """Group norm of (groups, samples, C, ...) by scales and shifts (groups, C)."""
 
     @staticmethod
@@ -199,15 +197,10 @@ class _Normed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        given = [
-            (t.expand(info.batch_size, *t.shape) if axis is None else t.movedim(axis, 0))
-            for t, axis in zip(args[:3], in_dims, strict=False)
-        ]
-        found = _Normed.apply(*(t.flatten(0, 1) for t in given), *args[3:])  # type: ignore[no-untyped-call]
-        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in found), (0, 0)
+        return rows_as_groups(_GroupNorm.apply)(info, in_dims, *args)
 
 
-def _most(x: Tensor, size: Pair) -> Tensor:
+def _compare_pixels(x: Tensor, size: Pair) -> Tensor:
     """Compare the pixels of windows in turn: this is what the compiler fuses with the rest."""
     (high, wide), (height, width) = size, (x.shape[-2] // size[0], x.shape[-1] // size[1])
     most, *others = (

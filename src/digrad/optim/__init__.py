@@ -8,6 +8,7 @@ from digrad.optim.checkpoint import latest, load_checkpoint, save_checkpoint
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.gradients import GradientError
 from digrad.optim.loggers import CSVLogger, Logger, TensorBoardLogger
+from digrad.optim.participation import ProcessParticipation, processes
 from digrad.optim.state import CheckpointError
 
 __all__ = [
@@ -16,8 +17,10 @@ __all__ = [
     "Decentralized",
     "GradientError",
     "Logger",
+    "ProcessParticipation",
     "TensorBoardLogger",
     "latest",
     "load_checkpoint",
+    "processes",
     "save_checkpoint",
 ]

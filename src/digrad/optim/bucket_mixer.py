@@ -10,6 +10,7 @@ from digrad.algorithms.compression.drawn import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
 from digrad.engines.processes.linked import SentCounter
+from digrad.networks import AnyNetwork
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class OutMixer(Protocol):
 class OptimizerEngine(Protocol):
     """An engine that can also measure over all nodes, and end well."""
 
+    network: AnyNetwork
     rows: slice
     nodes: Tensor
     rank: int

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Mixer, called
+from digrad.algorithms.contract import Algorithm, Mixer, method_name
 from digrad.base.errors import ParameterError, message
 from digrad.optim.bucket_mixer import same_memory
 from digrad.optim.layout import Layout, ParameterSpan
@@ -127,7 +127,7 @@ def cut(
     elif len(layout.groups) == 1:
         most = layout.dim
     else:
-        what = f"{called(algorithm)} looks at whole rows, which {len(layout.groups)} groups"
+        what = f"{method_name(algorithm)} looks at whole rows, which {len(layout.groups)} groups"
         hint = "give it all parameters as one group"
         raise ParameterError(message(f"{what} of parameters would cut", hint=hint))
     buckets = []

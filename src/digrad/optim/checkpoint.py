@@ -62,7 +62,7 @@ def save_checkpoint(
     Returns:
         The checkpoint's folder.
     """
-    kind_of(opt, "opt", Decentralized).refuse_peers("save_checkpoint")
+    kind_of(opt, "opt", Decentralized).check_storable("save_checkpoint")
     folder, keep = Path(kind_of(folder, "folder", str, Path)), whole(keep, "keep", least=1)
     first = opt.engine.rank == 0
     opt.compare_options()
@@ -86,7 +86,7 @@ def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | 
         What was stored as ``extra`` with this rank's first node; none if there is no
         checkpoint, and then nothing is changed.
     """
-    opt.refuse_peers("load_checkpoint")
+    opt.check_storable("load_checkpoint")
     place = _together(opt, lambda: latest(folder), "look for checkpoints")
     steps = _from_all(opt, 0 if place is None else 1 + _order(place)[0])
     if len(set(steps)) > 1:

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, called
+from digrad.algorithms import as_algorithm
+from digrad.algorithms.compression.compressed import compressed
+from digrad.algorithms.contract import Algorithm, method_name
+from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner
@@ -28,11 +31,23 @@ class GroupOptions(NamedTuple):
     weight_decay: float  # that is added to the gradients
 
 
-def with_inner(algorithm: Algorithm[Any], inner: Any, options: Mapping[str, Any]) -> Any:
-    """Return the algorithm with an inner optimizer; as it is if none is asked for."""
+def prepare_method(
+    algorithm: Algorithm[Any] | str, inner: Any, options: Mapping[str, Any], compress: Any
+) -> Any:
+    """Return the algorithm with its inner optimizer and its compression."""
+    method: Any = as_algorithm(algorithm)
+    if isinstance(method, Estimated):
+        what = f"{method_name(method)} wants gradients of single samples, which"
+        hint = f"use {method.method!r} here; digrad run and digrad train take both"
+        raise ParameterError(message(f"{what} backward does not leave", hint=hint))
+    method = _with_inner(method, inner, options)
+    return method if compress is None else compressed(method, compress)
+
+
+def _with_inner(algorithm: Algorithm[Any], inner: Any, options: Mapping[str, Any]) -> Any:
     if inner is None and not options:
         return algorithm
-    name = called(algorithm)
+    name = method_name(algorithm)
     if not isinstance(algorithm, Momentum):
         lookup({**SGD().options, "betas": 0, "eps": 0}, next(iter(options), "momentum"), "argument")
         what = f"{name} takes no inner optimizer: what it corrects is counted in plain steps"
@@ -106,7 +121,7 @@ class Groups:
         return [self._setting(group, per_lr) for group in groups]
 
     def _setting(self, group: Mapping[str, Any], per_lr: float) -> GroupOptions:
-        numbers(lr=group["lr"], weight_decay=group["weight_decay"])
+        check_numbers(lr=group["lr"], weight_decay=group["weight_decay"])
         lr, decay = float(group["lr"]) * per_lr, float(group["weight_decay"])
         if self._rule is None:
             return GroupOptions(self.algorithm, lr, decay)
@@ -137,7 +152,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def numbers(**given: Any) -> None:
+def check_numbers(**given: Any) -> None:
     """Refuse what is no number that a step can be multiplied by."""
     for name, value in given.items():
         if not isinstance(value, Real | Tensor) or not 0 <= float(value) < inf:

@@ -80,7 +80,7 @@ class LocalEngine:
     rank, world = 0, 1
 
     def __init__(self, net: AnyNetwork, *, device: torch.device, dtype: torch.dtype) -> None:
-        self._net, self._simulator = net, simulator(net, device=device, dtype=dtype)
+        self.network, self._simulator = net, simulator(net, device=device, dtype=dtype)
         self.rows, self.nodes = self._simulator.rows, self._simulator.nodes
         self.blocks: tuple[int, ...] = (net.n,)
         self.sent = SentCounter()
@@ -88,9 +88,9 @@ class LocalEngine:
 
     def at(self, t: int) -> LocalMixer:
         """Return the mixer of step t."""
-        stays = isinstance(self._net, Network)
+        stays = isinstance(self.network, Network)
         if self._last is None or not (stays or self._last[0] == t):
-            slot = self._net if isinstance(self._net, Network) else self._net.at(t)
+            slot = self.network if isinstance(self.network, Network) else self.network.at(t)
             self._last = t, LocalMixer(self._simulator.at(t), slot, self.sent)
         return self._last[1]
 

@@ -1,10 +1,11 @@
 """Models and parameters that cannot be trained as rows, and what to do about each."""
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn.parameter import is_lazy
 
 from digrad.base.errors import ParameterError, message
@@ -62,3 +63,34 @@ def twice(name: str, where: str, other: str) -> ParameterError:
     too = f", as {other} too" if other != name else ""
     hint = "list every parameter once: model.parameters() does, also where weights are tied"
     return ParameterError(message(f"{name} is listed twice in {where}{too}", hint=hint))
+
+
+def refuse_wrapped(models: Sequence[Sequence[Tensor]], group: Any) -> None:
+    """Refuse parameters of models whose gradients are averaged over several nodes already.
+
+    A wrapper leaves no mark on parameters, so the wrappers themselves are looked for. One within
+    a node's own group of ranks is fine: that is how a node has several GPUs.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    if not _averaging(models, group):
+        return
+    gc.collect()  # a wrapper that nobody has any more does nothing
+    if ranks := _averaging(models, group):
+        what = f"the model is wrapped in DistributedDataParallel, which averages over {ranks} ranks"
+        hint = "remove the DistributedDataParallel(...) line: the network does the exchange; with "
+        hint += "Accelerate, prepare the loader and the optimizer, not the model"
+        raise ParameterError(message(what, hint=hint))
+
+
+def _averaging(models: Sequence[Sequence[Tensor]], group: Any) -> int:
+    """Return over how many ranks a wrapper averages gradients of several nodes; 0 if none does."""
+    nodes = {*distributed.get_process_group_ranks(group or distributed.group.WORLD)}
+    own = {id(parameter) for model in models for parameter in model}
+    for one in gc.get_objects():
+        if type(one) is not torch.nn.parallel.DistributedDataParallel:
+            continue
+        ranks = {*distributed.get_process_group_ranks(one.process_group)}
+        if len(ranks & nodes) > 1 and any(id(p) in own for p in one.parameters()):
+            return len(ranks)
+    return 0

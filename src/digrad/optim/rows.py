@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Early, Needs, StepsAtHome
+from digrad.algorithms.contract import Algorithm, Needs
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
-from digrad.networks.registry import AnyNetwork
 from digrad.optim.bucket_mixer import OptimizerEngine, OutMixer, turns
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
@@ -31,7 +30,6 @@ class Rows:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        network: AnyNetwork,
         engine: OptimizerEngine,
         layout: Layout,
         *,
@@ -41,27 +39,25 @@ class Rows:
     ) -> None:
         self.algorithm, self.layout, self._overlap = algorithm, layout, overlap
         self._at_a_time = max(1, bucket_bytes // 8)  # columns that are summed over all nodes
-        self._settle(network, engine)
+        self.move(engine)
         self.models = layout.flatten()
         if broadcast:
             self.broadcast()
         self.buckets = cut(layout, self.models, algorithm, bucket_bytes, max(engine.blocks))
 
-    def _settle(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
-        self.engine, self.n, self._vectors = engine, network.n, root_vectors(network)
+    def move(self, engine: OptimizerEngine) -> None:
+        """Go on as it is, on the network of another engine."""
+        self.engine, self.n = engine, engine.network.n
+        self._vectors = root_vectors(engine.network)
         self._sampler = Sampler(torch.tensor(SEED, device=engine.nodes.device), engine.nodes)
 
-    def move(self, network: AnyNetwork, engine: OptimizerEngine) -> None:
-        """Go on as it is, on another network."""
-        self._settle(network, engine)
-
-    def restart(self, network: AnyNetwork, engine: OptimizerEngine, *, common: bool) -> None:
+    def restart(self, engine: OptimizerEngine, *, common: bool) -> None:
         """Go on from the models as they are, on another network: the method begins anew.
 
         Trackers, push-sum weights and memories refer to the network that was. ``common`` says
         whether all nodes have the same model.
         """
-        self.move(network, engine)
+        self.move(engine)
         begin = self.algorithm.init if common else self.algorithm.anew
         for bucket in self.buckets:
             bucket.settle(self.algorithm, begin(bucket.models))
@@ -95,10 +91,9 @@ class Rows:
         Returns:
             The seconds spent in exchanges.
         """
-        if isinstance(self.algorithm, StepsAtHome):
-            t, k = divmod(t, self.algorithm.local_steps + 1)
-            if k < self.algorithm.local_steps:
-                return self._at_home(settings, scale, skip)
+        t, k = divmod(t, self.algorithm.local_steps + 1)
+        if k < self.algorithm.local_steps:
+            return self._at_home(settings, scale, skip)
         taken = turns(self.engine.at(t), self._sampler, t)
         overwrites = self.algorithm.overwrites
         for bucket in self.buckets:
@@ -106,7 +101,7 @@ class Rows:
             g = self._gradients(bucket, scale, decay, skip)
             mixer = taken.next(bucket.columns, bucket.places(overwrites))
             bucket.step(algorithm, g, mixer, lr)
-        if self._overlap and isinstance(self.algorithm, Early):
+        if self._overlap:
             self._begin(self.algorithm, self.engine.at(t + 1))
         return taken.seconds
 
@@ -115,7 +110,6 @@ class Rows:
     ) -> float:
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]
-            assert isinstance(algorithm, StepsAtHome)
             g = self._gradients(bucket, scale, decay, skip)
             bucket.settle(self.algorithm, algorithm.local(bucket.state, g, lr), g)
         return 0.0
@@ -131,9 +125,7 @@ class Rows:
 
     def _rounds(self, t: int) -> int:
         """Return how many exchanges t steps have: fewer, where some are taken at home."""
-        return (
-            t // (self.algorithm.local_steps + 1) if isinstance(self.algorithm, StepsAtHome) else t
-        )
+        return t // (self.algorithm.local_steps + 1)
 
     def xhat(self, t: int) -> Tensor:
         """Return the method's answer after t steps as one row; every rank must ask for it."""
@@ -154,7 +146,7 @@ class Rows:
             g[row] = 0 if last is None else last[row]
         return g
 
-    def _begin(self, algorithm: Early[Any], net: OutMixer) -> None:
+    def _begin(self, algorithm: Algorithm[Any], net: OutMixer) -> None:
         """Send what the next step will mix whatever its gradients are, over its own mixer.
 
         Push-sum weights travel with the first bucket only, as in ``Turns``.

@@ -16,7 +16,7 @@ from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.transport import LinkError
-from digrad.networks.network import Network
+from digrad.networks import AnyNetwork, Network
 from digrad.peers.frames import ProtocolError
 from digrad.peers.link_ends import LinkEnd, waiting_for
 from digrad.peers.link_listener import EpochLinks
@@ -42,6 +42,7 @@ class PeerEngine(LinkedRows):
         message_dtype: what rows are rounded to when they travel.
     """
 
+    network: AnyNetwork
     world: int
     blocks: tuple[int, ...]
 
@@ -57,7 +58,7 @@ class PeerEngine(LinkedRows):
         message_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(dtype, message_dtype)
-        self.n = self.world = net.n
+        self.network, self.n, self.world = net, net.n, net.n
         self.rank, self.blocks, self.links = rank, (1,) * net.n, links
         self.rows, self._device = slice(rank, rank + 1), torch.device(device)
         # Who draws does so by its number in the network of all, which no epoch changes.

@@ -28,6 +28,7 @@ from digrad.peers.epochs import Epoch
 from digrad.peers.folders import folder_of
 from digrad.peers.local import key_file
 from digrad.peers.membership import Membership, load_membership
+from digrad.peers.participation import PeerParticipation
 from digrad.peers.session import EvictedError, Session
 from digrad.problems.base import Buffered, Problem
 from digrad.results.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
@@ -129,7 +130,7 @@ class _Peer:
         self.job, self.node, self._place, self._leave = job, node, place, leave
         self.rejoins = False
         method = job.method
-        self._samples = method.samples if isinstance(method, Algorithm) else 1
+        self._samples = method.samples
         number = membership.names.index(node) if node in membership.names else 0
         self._row = slice(number, number + 1)
         seeds = torch.tensor(list(job.trials.seeds))
@@ -150,9 +151,8 @@ class _Peer:
         """Enter the run."""
         method, lr = self.job.method, self.job.trials.step_sizes[0]
         assert isinstance(method, Algorithm)
-        options = {"peers": file, "node": self.node, "key": key, "on_epoch": told}
-        own = {"scale_by_n_pi": scale_by_n_pi, "resumed": self.resumed}
-        return Decentralized([self.x], method, None, lr, **options, **own)  # type: ignore[arg-type]
+        peer = PeerParticipation(file, node=self.node, key=key, on_epoch=told, resumed=self.resumed)
+        return Decentralized([self.x], method, lr=lr, scale_by_n_pi=scale_by_n_pi, engine=peer)
 
     def train(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         """Take all steps; write a row of numbers every so many of them."""

@@ -13,7 +13,7 @@ from digrad.problems.base import (
     EvaluationCost,
     Identified,
     KnownOptimum,
-    MeasuresItself,
+    Measured,
     Problem,
 )
 from digrad.problems.characters import character_problem
@@ -41,7 +41,7 @@ __all__ = [
     "Identified",
     "KnownOptimum",
     "Logistic",
-    "MeasuresItself",
+    "Measured",
     "ModuleProblem",
     "Problem",
     "Quadratic",

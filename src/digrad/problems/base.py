@@ -1,11 +1,13 @@
 """What a problem must offer: ten lines for a user to write."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from digrad.base.counters import Sampler
+from digrad.base.errors import ParameterError, message
+from digrad.base.metrics import Metric, check_declared
 
 Rows = slice | Tensor  # some of the nodes: in a row, or by their numbers
 
@@ -115,14 +117,28 @@ class FiniteSum(Protocol):
 
 
 @runtime_checkable
-class MeasuresItself(Protocol):
-    """A problem that says itself what is worth recording, and reads it in one pass."""
+class Measured(Protocol):
+    """A problem that measures metrics itself: some of digrad's, or its own ``metrics``.
 
-    measures: Sequence[str]
+    Two attributes say which, each of them optional: ``metrics``, a list of ``Metric``, declares
+    metrics of its own; ``default_metrics``, a list of names, says what is recorded where an
+    experiment does not choose: all that the problem has, by default.
+    """
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
         """Metrics by name, one number per trial, at xhat, (..., dim), and the nodes' own x."""
         ...
+
+
+def own_metrics(problem: Any) -> tuple[Metric, ...]:
+    """Return the metrics that a problem declares beside those of digrad, checked."""
+    whose = type(problem).__name__
+    own = check_declared(getattr(problem, "metrics", ()), whose)
+    if own and not isinstance(problem, Measured):
+        what = f"{whose} declares the metric {own[0].name}, but cannot measure it"
+        hint = "give it measure(self, xhat, x, wanted), which returns tensors by name"
+        raise ParameterError(message(what, hint=hint))
+    return own
 
 
 class EvaluationCost(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from digrad.kernels.autotune import Pair, on_streams
+from digrad.kernels import Pair, on_streams
 from digrad.problems.augmentation import Augmentation
 from digrad.problems.flat_module import FlatModule
 from digrad.problems.losses import Loss

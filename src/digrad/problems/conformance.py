@@ -11,7 +11,7 @@ from torch import Tensor
 
 from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
 from digrad.base.counters import Sampler
-from digrad.problems.base import Problem
+from digrad.problems.base import Measured, Problem, own_metrics
 
 SEEDS = (0, 1)
 DRAWS = 400  # steps whose samples are averaged
@@ -146,12 +146,30 @@ def check_rows(problem: Problem) -> None:
             )
 
 
+def check_metrics(problem: Problem) -> None:
+    """Metrics that the problem declares are measured: one number per trial for each."""
+    own, x = own_metrics(problem), _points(problem)
+    if not isinstance(problem, Measured):
+        return
+    for metric in own:
+        found = problem.measure(x[:, 0], x, [metric.name])
+        value = found.get(metric.name)
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if shape != (len(SEEDS),):
+            raise FailedCheckError(
+                f"measure() gives {shape} for the metric {metric.name}, not one number per trial",
+                f"return a tensor of shape {(len(SEEDS),)}: xhat is (trials, dim), x the models "
+                "of the nodes, (trials, nodes, dim)",
+            )
+
+
 CHECKS: dict[str, Check] = {
     "shapes": check_shapes,
     "loss": check_loss,
     "mean": check_mean,
     "samples": check_samples,
     "rows": check_rows,
+    "metrics": check_metrics,
 }
 
 

@@ -24,7 +24,7 @@ from torch.func import functional_call
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
-from digrad.kernels.layers import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
+from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
 from digrad.problems.many_rows import all_rows
 from digrad.problems.randomness import refuse_lazy, refuse_randomness
 

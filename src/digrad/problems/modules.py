@@ -15,8 +15,7 @@ from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
-from digrad.kernels.autotune import Pair, faster
-from digrad.kernels.layers import Conv2d, GroupNorm
+from digrad.kernels import Conv2d, GroupNorm, Pair, choose_fastest
 from digrad.problems import evaluation
 from digrad.problems.augmentation import Augmentation
 from digrad.problems.base import EvaluationCost, Rows
@@ -71,7 +70,7 @@ class ModuleProblem:
     """
 
     # The gradient on all data costs as much as hundreds of steps: only on demand.
-    measures: Sequence[str] = (
+    default_metrics: Sequence[str] = (
         *("loss", "accuracy", "test_loss", "test_accuracy"),
         *("worst_accuracy", "mean_accuracy"),
     )
@@ -267,7 +266,7 @@ class ModuleProblem:
         return self._evaluation.gradient(x, self._training, self._with(0))
 
     def measure(self, xhat: Tensor, x: Tensor, wanted: Sequence[str]) -> dict[str, Tensor]:
-        """Return what is wanted of ``measures``, and perhaps more, for each trial.
+        """Return what is wanted of ``default_metrics``, and perhaps more, for each trial.
 
         ``loss``, ``accuracy`` on all training data and ``test_loss``, ``test_accuracy`` at
         xhat, (..., dim); ``worst_accuracy`` and ``mean_accuracy`` of the nodes' own models x,
@@ -342,7 +341,7 @@ class ModuleProblem:
         rows = len(x.reshape(-1, self.dim))
         if rows not in self._ways:
             kind = f"{self._rows.summary()}, {rows} rows, batch {self.batch}, bf16 {self._half}"
-            self._ways[rows] = faster(
+            self._ways[rows] = choose_fastest(
                 kind,
                 {
                     "together": lambda: self._by_groups(self._passes.gradients, x, sample, buffers),

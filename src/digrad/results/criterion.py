@@ -8,7 +8,6 @@ import numpy as np
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.text import number
-from digrad.results.columns import GROWING
 from digrad.results.trials import Curve, Floats, Key, Results
 
 FORMS = "METRIC, METRIC@STEP or METRIC@target=VALUE, as in loss, loss@200 or loss@target=0.1"
@@ -20,13 +19,14 @@ class Criterion(NamedTuple):
     metric: str
     step: int | None = None
     target: float | None = None
+    more_is_better: bool = False  # of the metric; known from results on
 
     @classmethod
     def parse(cls, text: str) -> "Criterion":
         """Read what the command line writes.
 
         >>> Criterion.parse("loss@200"), Criterion.parse("loss@target=0.1").target
-        (Criterion(metric='loss', step=200, target=None), 0.1)
+        (Criterion(metric='loss', step=200, target=None, more_is_better=False), 0.1)
         """
         metric, _, rest = text.partition("@")
         kind, equals, value = rest.partition("=")
@@ -44,7 +44,7 @@ class Criterion(NamedTuple):
     @property
     def sign(self) -> int:
         """1 where less is better, -1 where more is."""
-        return -1 if self.target is None and self.metric in GROWING else 1
+        return -1 if self.target is None and self.more_is_better else 1
 
     @property
     def words(self) -> str:
@@ -81,6 +81,7 @@ def outcomes(results: Results, by: Criterion) -> tuple[Criterion, dict[Key, Outc
         ParameterError: if the metric was not recorded, or not at that step.
     """
     curves = results.curves(by.metric)
+    by = by._replace(more_is_better=results.metric(by.metric).better == "more")
     if by.target is None:
         by = by._replace(step=_step(curves, by))
     made = {}
@@ -120,7 +121,7 @@ def _losses(curve: Curve, by: Criterion) -> Floats:
         place = int(np.searchsorted(curve.steps, by.step or 0))
         at = curve.values[:, min(place, len(curve.steps) - 1)]
         return np.where(fell | np.isnan(at), inf, by.sign * at)
-    sign = -1 if by.metric in GROWING else 1
+    sign = -1 if by.more_is_better else 1
     there = sign * curve.values <= sign * by.target  # NaN is not
     first = curve.steps[there.argmax(axis=1)].astype(np.float64)
     return np.where(there.any(axis=1), first, inf)

@@ -5,6 +5,7 @@
     networks/000.npz   each network, as it was
     code/              copies of the user's own files that the experiment names
     metrics.csv        one row per trial and recorded step
+    metrics.json       what is to be known of metrics that the problem declares, if it does
     jobs/000.npz       one job (a network, an algorithm, some trials): its records so far and
                        the state to go on from, which a job that is done keeps if it is small,
                        to be extended; then its answers
@@ -18,7 +19,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from io import BytesIO, StringIO
 from itertools import count
@@ -32,12 +33,12 @@ from numpy.typing import NDArray
 
 from digrad import __version__
 from digrad.base.atomic import write_whole
-from digrad.base.errors import DigradError, message, param
-from digrad.base.files import plain_bytes
+from digrad.base.errors import DigradError, FileFormatError, message, param
+from digrad.base.files import json_of, plain_bytes
+from digrad.base.metrics import TIMED, Metric, check_declared, columns_of
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork, Digraph
 from digrad.networks.files import load, save
-from digrad.results.columns import COLUMNS, TIMED
 from digrad.results.experiment import Experiment, load_experiment, to_table
 from digrad.results.lock import locked
 
@@ -69,6 +70,7 @@ class JobFile:
     made_by: Mapping[str, str]  # checksums of all that it depends on
     each: int = 1  # gradients from one exchange to the next, of a method that takes steps at home
     axes: Records | None = None  # (rows, columns of TIMED), on a clock
+    own: tuple[Metric, ...] = ()  # metrics that the problem declares, the last of the records
 
 
 class Store(Protocol):
@@ -231,12 +233,15 @@ class RunFolder:
         write_whole(self._job_path(k), _packed(job))
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
-        """Write metrics.csv."""
+        """Write metrics.csv, and what is to be known of the metrics that a problem declares."""
+        own = next((job.own for job in jobs), ())
+        if own:
+            write_whole(self.path / "metrics.json", described(own).encode())
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         at_home = any(job.each > 1 for job in jobs)  # where a step is not one gradient
         timed = any(job.axes is not None for job in jobs)
-        head = [*COLUMNS, *(["gradients"] if at_home else []), *(TIMED if timed else [])]
+        head = [*columns_of(own), *(["gradients"] if at_home else []), *(TIMED if timed else [])]
         writer.writerow(head)
         for job in jobs:
             for trial, label in enumerate(job.labels):
@@ -262,6 +267,8 @@ def _packed(job: JobFile) -> bytes:
         arrays["answers"] = job.answers
     if job.axes is not None:
         arrays["axes"] = job.axes
+    if job.own:
+        arrays["metrics"] = np.array(described(job.own))
     np.savez(
         out,
         labels=json.dumps(job.labels),
@@ -286,8 +293,35 @@ def _unpacked(path: Path) -> JobFile:
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
         each = int(data["each"]) if "each" in data else 1  # older runs lack it
-        tail = answers, made_by, each, data.get("axes")
+        own = declared(json.loads(str(data["metrics"]))) if "metrics" in data else ()
+        tail = answers, made_by, each, data.get("axes"), own
         return JobFile(*head, data["diverged_at"], state, *tail)
+
+
+def described(own: Sequence[Metric]) -> str:
+    """Write down metrics that a problem declares, to be read back without the problem."""
+    return json.dumps([asdict(metric) for metric in own], indent=1)
+
+
+def declared(table: Any) -> tuple[Metric, ...]:
+    """Return metrics as they were written down."""
+    made = [Metric(**{**one, "samples": tuple(one["samples"])}) for one in table]
+    return check_declared(made, "the run")
+
+
+def read_declared(folder: Path) -> tuple[Metric, ...]:
+    """Return the metrics that the problem of a run folder declares.
+
+    Raises:
+        FileFormatError: if its table of them is damaged.
+    """
+    path = folder / "metrics.json"
+    if not path.is_file():
+        return ()
+    try:
+        return declared(json_of(plain_bytes(path)))
+    except (*DAMAGE, DigradError) as error:
+        raise FileFormatError(f"{path} is damaged: {error}") from error
 
 
 def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from digrad.base.errors import DigradError, FileFormatError, ParameterError, message
-from digrad.base.files import plain_file
-from digrad.results.columns import GROWING, VALUES, first_of_interest
+from digrad.base.files import json_of, plain_file
+from digrad.base.metrics import METRICS, VALUES, Metric, by_interest
 from digrad.results.experiment import Experiment, load_experiment
-from digrad.results.folder import DAMAGE, Labels
+from digrad.results.folder import DAMAGE, Labels, declared
 from digrad.results.lock import held
 from digrad.results.progress import RunAnnouncements
 
@@ -32,6 +32,7 @@ class JobSummary(NamedTuple):
     done: bool
     last: np.ndarray[Any, Any]  # (trials, metrics): the last record
     diverged: np.ndarray[Any, Any]
+    own: tuple[Metric, ...] = ()  # metrics that the problem declares
 
 
 class RunState(NamedTuple):
@@ -112,37 +113,35 @@ def _glance(path: Path) -> JobSummary:
     try:
         with plain_file(path, follow=False) as file, np.load(file, allow_pickle=False) as data:
             sizes = {info.filename: info.file_size for info in data.zip.infolist()}
-            if sum(sizes.get(f"{name}.npy", 0) for name in NEEDED) > LARGEST:
+            if sum(sizes.get(f"{name}.npy", 0) for name in (*NEEDED, "metrics")) > LARGEST:
                 raise FileFormatError("its records are too large")
-            labels = [tuple(label) for label in _json(data["labels"])]
+            labels = [tuple(label) for label in json_of(str(data["labels"]))]
+            own = declared(json_of(str(data["metrics"]))) if "metrics" in data else ()
+            shape = len(labels), len(VALUES) + len(own)
             records, diverged = data["records"], data["diverged_at"]
-            if records.shape[1:] != (len(labels), len(VALUES)) or diverged.shape != (len(labels),):
+            if records.shape[1:] != shape or diverged.shape != shape[:1]:
                 raise FileFormatError(f"its records have the shape {records.shape}")
-            return JobSummary(labels, int(data["t"]), bool(data["done"]), records[-1], diverged)
-    except (*DAMAGE, MemoryError) as error:
+            at, done = int(data["t"]), bool(data["done"])
+            return JobSummary(labels, at, done, records[-1], diverged, own)
+    except (*DAMAGE, MemoryError, DigradError) as error:
         raise FileFormatError(f"{path} is damaged: {error}") from error
-
-
-def _json(text: Any) -> Any:
-    from digrad.base.files import json_of
-
-    return json_of(str(text))
 
 
 def _best(jobs: dict[int, JobSummary], asked: Sequence[str]) -> tuple[str, float, str]:
     """Return the first metric that was recorded, its best mean over seeds, and whose it is."""
-    for name in first_of_interest(asked):
+    own = {metric.name: metric for job in jobs.values() for metric in job.own}
+    columns, known = [*VALUES, *own], {**METRICS, **own}
+    for name in by_interest(known, asked):
         found: dict[tuple[str, str, float], list[float]] = {}
         for job in jobs.values():
-            values = np.where(job.diverged < 0, job.last[:, VALUES.index(name)], nan)
+            values = np.where(job.diverged < 0, job.last[:, columns.index(name)], nan)
             for (network, algorithm, size, _), value in zip(job.labels, values, strict=True):
                 if np.isfinite(value):
                     found.setdefault((network, algorithm, size), []).append(float(value))
         if found:
             means = {key: float(np.mean(each)) for key, each in found.items()}
-            network, algorithm, size = (max if name in GROWING else min)(
-                means, key=lambda k: means[k]
-            )
+            sign = known[name].sign
+            network, algorithm, size = min(means, key=lambda k: sign * means[k])
             whose = f"{algorithm} on {network}, γ = {size:g}"
             return name, means[network, algorithm, size], whose
     return "", nan, ""

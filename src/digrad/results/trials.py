@@ -23,9 +23,9 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
-from digrad.results.columns import TESTED, TIMED, VALUES, WALL, first_of_interest
+from digrad.base.metrics import METRICS, SENT, TIMED, VALUES, WALL, Metric, by_interest
 from digrad.results.experiment import Experiment
-from digrad.results.folder import JobFile
+from digrad.results.folder import JobFile, read_declared
 from digrad.results.wall_clock import read_seconds
 
 Floats = NDArray[np.float64]
@@ -88,6 +88,7 @@ class Results:
     tried: Mapping[str, Sequence[float]] = field(default_factory=dict)
     # The metrics that each run was asked for, the one to compare by first.
     asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    own: Mapping[str, Metric] = field(default_factory=dict)  # that problems declare, by name
 
     @property
     def unfinished(self) -> dict[Key, int]:
@@ -109,7 +110,8 @@ class Results:
     @classmethod
     def of(cls, experiment: Experiment, jobs: Iterable[JobFile]) -> "Results":
         """Take over what jobs have recorded, as a run folder would give it back."""
-        run = experiment.name
+        run, jobs = experiment.name, list(jobs)
+        own = _together([job.own for job in jobs])
         trials, parts = list[Trial](), list[tuple[Any, Any, Any]]()
         for job in jobs:
             for k, (network, algorithm, size, seed) in enumerate(job.labels):
@@ -125,10 +127,10 @@ class Results:
             hint = f"go on with the run first: {param('resume', True)}"
             raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        columns = dict(zip((*VALUES, *TIMED), values.T, strict=True))
+        columns = dict(zip((*VALUES, *own, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)
         said = {run: experiment.tried}, {run: experiment.metrics}
-        return cls(tuple(trials), *steps_at, columns, {run: experiment.steps}, *said)
+        return cls(tuple(trials), *steps_at, columns, {run: experiment.steps}, *said, own)
 
     @classmethod
     def read(cls, *folders: str | Path) -> "Results":
@@ -148,9 +150,11 @@ class Results:
         parts: list[list[Floats]] = []
         told = [_told(path) for path in paths]
         names = _names(paths, [one.name for one in told])
+        own = _together([read_declared(path) for path in paths])
+        recorded = (*VALUES, *own, *TIMED)
         for path, run in zip(paths, names, strict=True):
             try:
-                parts += _read(path / "metrics.csv", run, index)
+                parts += _read(path / "metrics.csv", run, index, recorded)
             except (OSError, csv.Error) as error:
                 what = f"{path / 'metrics.csv'} cannot be read: {error}"
                 raise FileFormatError(message(what, hint=STOPPED)) from error
@@ -160,7 +164,7 @@ class Results:
         _check_unique(tuple(index), trial, step)
         ends = np.array([np.inf if t.diverged_at is None else t.diverged_at for t in index])
         kept = [np.where(step < ends[trial], column[order], nan) for column in columns]
-        named = dict(zip((*VALUES, *TIMED), kept, strict=True))
+        named = dict(zip(recorded, kept, strict=True))
         seconds = [read_seconds(path) for path in paths]
         if any(seconds):
             of_run = dict(zip(names, seconds, strict=True))
@@ -176,12 +180,18 @@ class Results:
             planned={run: one.steps for run, one in of.items()},
             tried={run: one.tried for run, one in of.items()},
             asked={run: one.metrics for run, one in of.items()},
+            own=own,
         )
+
+    def metric(self, name: str) -> Metric:
+        """Return what is to be known of a metric that was recorded, or of what was sent."""
+        return {**METRICS, **self.own}.get(name) or Metric(name)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were recorded at least once: those that runs asked for come first."""
-        first = first_of_interest(name for names in self.asked.values() for name in names)
+        wanted = [name for names in self.asked.values() for name in names]
+        first = by_interest({**METRICS, **self.own}, wanted)
         return tuple(name for name in first if not np.isnan(self.columns[name]).all())
 
     def curves(self, metric: str) -> dict[Key, Curve]:
@@ -252,7 +262,7 @@ class Results:
         rows, place = keep[self.trial], np.cumsum(keep) - 1
         columns = {name: column[rows] for name, column in self.columns.items()}
         trials = tuple(self.trials[k] for k in np.flatnonzero(keep))
-        known = self.planned, self.tried, self.asked
+        known = self.planned, self.tried, self.asked, self.own
         return Results(trials, place[self.trial[rows]], self.step[rows], columns, *known)
 
 
@@ -283,6 +293,16 @@ def _written(value: str | float, part: str) -> str:
     except ValueError:
         what = f"a step size is a number, got {shown(value)}"
         raise ParameterError(message(what, hint="as in lr=0.1")) from None
+
+
+def _together(declared: Sequence[Iterable[Metric]]) -> dict[str, Metric]:
+    """Put the metrics that problems declare together; one name must not mean two things."""
+    own: dict[str, Metric] = {}
+    for metric in (metric for some in declared for metric in some):
+        if own.setdefault(metric.name, metric).better != metric.better:
+            what = f"the metric {metric.name} is better the less in one run, the more in another"
+            raise ParameterError(message(what, hint="look at these runs one by one"))
+    return own
 
 
 def _folder(folder: str | Path) -> Path:
@@ -332,41 +352,48 @@ def _listed(said: Mapping[str, Any], key: str, kind: type) -> tuple[Any, ...]:
     return tuple(x for x in values if isinstance(x, kind)) if isinstance(values, list) else ()
 
 
-# The columns that a file must have, and how to read a cell of each.
+# How to read the cells that are no metrics.
 PARSERS: dict[str, Callable[[str], float | str]] = {
     **dict.fromkeys(("network", "algorithm"), str),
     **dict.fromkeys(("step", "seed"), int),
     "step_size": float,
     "diverged_at": lambda text: int(text) if text else nan,
-    **dict.fromkeys((*VALUES, *TIMED), lambda text: float(text) if text else nan),
 }
-MAY_LACK = (*TESTED, *TIMED)
+# Columns that a file must have; what is measured on test data need not be there.
+REQUIRED = (*PARSERS, *list(METRICS)[: list(METRICS).index("test_loss")], *SENT)
 
 
-def _read(path: Path, run: str, index: dict[Trial, int]) -> list[list[Floats]]:
+def _number_or_nan(text: str) -> float:
+    return float(text) if text else nan
+
+
+def _read(
+    path: Path, run: str, index: dict[Trial, int], recorded: Sequence[str]
+) -> list[list[Floats]]:
     """Read rows by the thousands; trials that are not in the index yet are added to it."""
     parts = []
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
-        header = next(reader, list(PARSERS))  # an empty file is one without rows
-        for name in (name for name in PARSERS if name not in (*header, *MAY_LACK)):
-            wanted = [name for name in PARSERS if name not in TIMED]
-            hint = f"the first line must have: {','.join(wanted)}"
+        header = next(reader, list(REQUIRED))  # an empty file is one without rows
+        for name in (name for name in REQUIRED if name not in header):
+            hint = f"the first line must have: {','.join(REQUIRED)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
         while chunk := list(islice(reader, CHUNK)):
             try:
                 cells = zip(header, *filter(None, chunk), strict=True)
-                parts.append(_part({name: texts for name, *texts in cells}, run, index))
+                parts.append(_part({name: texts for name, *texts in cells}, run, index, recorded))
             except (ValueError, OverflowError) as error:
-                where = _blame(header, chunk, reader.line_num - len(chunk) + 1)
+                where = _blame(header, chunk, reader.line_num - len(chunk) + 1, recorded)
                 raise FileFormatError(message(f"{path}, {where}", hint=STOPPED)) from error
     if not any(len(part[0]) for part in parts):
         raise FileFormatError(message(f"{path} has no rows", hint=STOPPED))
     return parts
 
 
-def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> list[Floats]:
-    """Return columns: places of the trials, steps, then VALUES."""
+def _part(
+    cells: dict[str, list[str]], run: str, index: dict[Trial, int], recorded: Sequence[str]
+) -> list[Floats]:
+    """Return columns: places of the trials, steps, then what was recorded."""
     labels = ("network", "algorithm", "step_size", "seed", "diverged_at")
     texts, places = list(zip(*(cells[name] for name in labels), strict=True)), {}
     for text in dict.fromkeys(texts):
@@ -375,21 +402,19 @@ def _part(cells: dict[str, list[str]], run: str, index: dict[Trial, int]) -> lis
         places[text] = index.setdefault(Trial(key, int(seed), int(at) if at else None), len(index))
     found = [places[text] for text in texts], np.array([*map(int, cells["step"])], np.int64)
     none = [""] * len(texts)
-    values = (
-        [float(text) if text else nan for text in cells.get(name, none)]
-        for name in (*VALUES, *TIMED)
-    )
+    values = ([*map(_number_or_nan, cells.get(name, none))] for name in recorded)
     return [np.array(column, np.float64) for column in (*found, *values)]
 
 
-def _blame(header: list[str], rows: list[list[str]], line: int) -> str:
+def _blame(header: list[str], rows: list[list[str]], line: int, recorded: Sequence[str]) -> str:
     """Name the first bad line: reading by the thousands only tells that there is one."""
+    parsers = {**PARSERS, **dict.fromkeys(recorded, _number_or_nan)}
     for number, row in enumerate(rows, line):
         if row and len(row) != len(header):
             return f"line {number}: {len(row)} cells instead of {len(header)}"
         for name, text in zip(header, row, strict=False):
             try:
-                PARSERS.get(name, str)(text)
+                parsers.get(name, str)(text)
             except ValueError:
                 return f"line {number}: {name} is {text!r}"
     return f"from line {line} on: a number is too large"

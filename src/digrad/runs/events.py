@@ -20,7 +20,6 @@ from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
 from digrad.engines.event_state import Activation, EventState, StepSizes, stored, taken_up
 from digrad.engines.events import Events
-from digrad.engines.fused_waves import FusedWaves, fuses
 from digrad.engines.pairs import Pairs
 from digrad.networks.network import Network
 from digrad.problems.base import Compiled, Problem
@@ -81,18 +80,7 @@ class AsynchronousRun:
             yield moment
 
     def _go(self, flight: EventState, start: int, stop: int) -> EventState:
-        if isinstance(self.engine, Events):
-            way = self._fused or self._gradient
-            return self.engine.advance(flight, start, stop, way, self._steps)
         return self.engine.advance(flight, start, stop, self._gradient, self._steps)
-
-    @cached_property
-    def _fused(self) -> FusedWaves | None:
-        """What plays waves as compiled graphs, if they are wanted and the engine's can be."""
-        wanted = self.pace.steps == "fused" and not isinstance(self.problem, Compiled)
-        if not wanted or not isinstance(self.engine, Events) or not fuses(self.engine):
-            return None
-        return FusedWaves(self.engine, self._samples.of, self._at)
 
     def _gradient(self, x: Tensor, who: Activation) -> Tensor:
         sample = self._samples.of(who)

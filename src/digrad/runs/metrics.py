@@ -10,11 +10,18 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs, link_bytes
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.metrics import SENT, VALUES, Metric
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
-from digrad.problems.base import Buffered, Classifier, KnownOptimum, MeasuresItself, Problem
-from digrad.results.columns import SENT, VALUES
+from digrad.problems.base import (
+    Buffered,
+    Classifier,
+    KnownOptimum,
+    Measured,
+    Problem,
+    own_metrics,
+)
 from digrad.runs.recursion import RunPosition
 from digrad.theory.cycles import root_vectors
 
@@ -37,6 +44,7 @@ class Evaluator:
     - ``accuracy``: share of all data classified rightly at xhat, where that means something;
     - ``test_loss``, ``test_accuracy``: the same on data that no node trains on;
     - ``worst_accuracy``, ``mean_accuracy``: of the nodes' own models on test data;
+    - what the problem declares as metrics of its own;
     - ``messages``, ``bytes``: vectors and bytes sent so far over links, by all nodes together,
       as if every step sent what a later one does; of links left to chance, as many as expected.
     """
@@ -49,6 +57,7 @@ class Evaluator:
     traffic: MessageCounts  # what a step sends over each link
     link_bytes: tuple[int, int]  # that it sends over a link to pull by, and over one to push by
     least: Tensor | None  # f*
+    own: tuple[Metric, ...]  # that the problem declares
     wanted: frozenset[str]
     sent: Callable[[int], tuple[int, int]] | None = None  # messages and bytes, if not as steady
 
@@ -69,8 +78,10 @@ class Evaluator:
         ``message_dtype``, if it is given; single numbers never do. ``sent`` says what has been
         sent by a step, where that is not so much in each.
         """
+        own = own_metrics(problem)
+        names = (*VALUES, *(metric.name for metric in own))
         for name in metrics:
-            lookup(dict.fromkeys(VALUES), name, "metric")
+            lookup(dict.fromkeys(names), name, "metric")
         _refuse_unmeasured(problem, metrics)
         start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
@@ -91,11 +102,15 @@ class Evaluator:
             traffic,
             _link_bytes(algorithm, problem.dim, start.element_size(), message_dtype),
             problem.loss(problem.optimum()) if isinstance(problem, KnownOptimum) else None,
-            frozenset(
-                metrics or (problem.measures if isinstance(problem, MeasuresItself) else VALUES)
-            ),
+            own,
+            frozenset(metrics or getattr(problem, "default_metrics", names)),
             sent,
         )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a record."""
+        return (*VALUES, *(metric.name for metric in self.own))
 
     @torch.no_grad()
     def read(self, moment: RunPosition) -> dict[str, Tensor]:
@@ -103,7 +118,7 @@ class Evaluator:
         state, xhat = moment.state, self.answer(moment)
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
-        found = dict.fromkeys(VALUES, none) | self._at(xhat, x, self._judge(state))
+        found = dict.fromkeys(self.names, none) | self._at(xhat, x, self._judge(state))
         counted = dict(zip(SENT, self._sent(moment.t), strict=True))
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
@@ -149,10 +164,10 @@ class Evaluator:
     def _at(self, xhat: Tensor, x: Tensor, problem: Problem) -> dict[str, Tensor]:
         """Return what the problem has to look at its data for."""
         found = dict[str, Tensor]()
-        if isinstance(problem, MeasuresItself):
-            also = {"loss"} if "gap" in self.wanted else set()
-            found = problem.measure(xhat, x, sorted(self.wanted | also))
-        elif self.wanted & {"loss", "gap"}:
+        wanted = self.wanted | ({"loss"} if "gap" in self.wanted else set())
+        if isinstance(problem, Measured):
+            found = _checked(problem.measure(xhat, x, sorted(wanted)), xhat, self.own)
+        if "loss" in wanted and "loss" not in found:
             found["loss"] = problem.loss(xhat)
         if "gap" in self.wanted and self.least is not None:
             found["gap"] = found["loss"] - self.least
@@ -174,13 +189,26 @@ class Evaluator:
         return self.algorithm.answer(moment.state).isfinite().flatten(1).all(dim=1)
 
 
+def _checked(found: dict[str, Tensor], xhat: Tensor, own: Sequence[Metric]) -> dict[str, Tensor]:
+    """Refuse metrics of a problem's own that are not one number per trial."""
+    for metric in own:
+        value = found.get(metric.name)
+        if value is not None and getattr(value, "shape", None) != xhat.shape[:-1]:
+            has = tuple(getattr(value, "shape", ())) or type(value).__name__
+            what = f"measure() gives {has} for the metric {metric.name}"
+            hint = f"give one number per trial, a tensor of shape {tuple(xhat.shape[:-1])}"
+            raise ParameterError(message(what, hint=hint))
+    return found
+
+
 def _refuse_unmeasured(problem: Problem, metrics: Sequence[str]) -> None:
-    """Refuse metrics that would stay empty; a problem that measures itself knows best."""
-    if isinstance(problem, MeasuresItself):
+    """Refuse metrics that would stay empty; a problem with defaults of its own knows best."""
+    if hasattr(problem, "default_metrics"):
         return
     has = ["loss", "gradient_norm", "consensus", "tracking", *SENT]
     has += ["gap"] * isinstance(problem, KnownOptimum)
     has += ["accuracy"] * isinstance(problem, Classifier)
+    has += [metric.name for metric in own_metrics(problem)]
     for name in metrics:
         if name not in has:
             what = f"the metric {name} means nothing for {type(problem).__name__}"

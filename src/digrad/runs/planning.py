@@ -1,7 +1,7 @@
 """From an experiment to jobs: every object made, every combination checked before step 0."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
 from itertools import product
 from typing import Any, cast
@@ -144,8 +144,9 @@ def plan(
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if isinstance(on_clock, AsynchronousTiming) else None
         gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        own = [asdict(metric) for metric in gauge.own]
         scale = _scale(experiment, method, net)
-        content = {"network": net.digest()}
+        content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _parts(experiment, name, spec, method, problem):
             pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
@@ -474,8 +475,7 @@ def _pace(
             "compiled" if jobs * steps * each > MODULE_SECONDS else "plain",
         )
     if isinstance(method, Asynchronous) and not compiles:
-        saved = steps * problem.nodes * (1e-5 + 7e-9 * trials * problem.dim)
-        return StepMode(several if saved > COMPILE_SECONDS else "single")
+        return StepMode()
     if compiles:  # a module is traced, which takes a second or two, and not fused
         return StepMode("single", "compiled" if steps > 3000 else "plain")
     saved = steps * (8e-5 + 2e-9 * trials * problem.nodes * problem.dim)

@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from digrad.algorithms.contract import StepsAtHome
-from digrad.results.columns import VALUES
 from digrad.results.folder import JobFile
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
@@ -81,7 +79,7 @@ class Record:
         if not execution.writes:
             return replace(self, moment=moment, whole=moment)
         read = job.gauge.read(whole)
-        row = torch.stack([read[name].double() for name in VALUES], dim=-1).cpu().numpy()
+        row = torch.stack([read[name].double() for name in job.gauge.names], dim=-1).cpu().numpy()
         execution.noted(job, work.recursion, moment.t, row)
         steps, numbers = [*self.steps, moment.t], [*self.numbers, row]
         return Record(moment, whole, steps, numbers, self.diverged_at)
@@ -101,8 +99,9 @@ class Record:
             state,
             job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
-            job.method.local_steps + 1 if isinstance(job.method, StepsAtHome) else 1,
+            job.method.local_steps + 1,
             None if job.timing is None else axes(job.timing, self.steps),
+            job.gauge.own,
         )
 
 

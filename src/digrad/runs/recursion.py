@@ -10,7 +10,7 @@ from torch import Tensor
 
 from digrad.algorithms.compression.compressed import draws
 from digrad.algorithms.compression.drawn import Drawn
-from digrad.algorithms.contract import Algorithm, Method, Mixer, StepsAtHome, called
+from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
 from digrad.algorithms.estimators import Estimated
 from digrad.algorithms.states import joined, without
 from digrad.base.counters import Sampler
@@ -263,7 +263,7 @@ class Recursion:
 
     @cached_property
     def _local_steps(self) -> int:
-        return self.algorithm.local_steps if isinstance(self.algorithm, StepsAtHome) else 0
+        return self.algorithm.local_steps
 
     @cached_property
     def _estimates(self) -> bool:
@@ -400,7 +400,7 @@ class _Drawn:
 def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
     if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
-        what = f"{called(algorithm)} remembers the gradients of samples, and "
+        what = f"{method_name(algorithm)} remembers the gradients of samples, and "
         what += f"{type(problem).__name__} does not say which it draws"
         hint = 'use the problem "logistic", or one with sizes, numbers, sample_gradient and '
         raise ParameterError(message(what, hint=hint + "local_gradient"))

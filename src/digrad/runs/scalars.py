@@ -9,7 +9,6 @@ from typing import Any
 
 from digrad.base.errors import ParameterError, message
 from digrad.optim.loggers import Writer
-from digrad.results.columns import VALUES
 from digrad.runs.execution import Numbers
 
 
@@ -37,13 +36,18 @@ class Scalars:
         self._arrived = perf_counter(), engine.seconds
 
     def write(
-        self, labels: Sequence[tuple[str, str, float, int]], engine: Any, t: int, numbers: Numbers
+        self,
+        labels: Sequence[tuple[str, str, float, int]],
+        names: Sequence[str],
+        engine: Any,
+        t: int,
+        numbers: Numbers,
     ) -> None:
-        """Write one record of all trials of a job."""
+        """Write one record of all trials of a job: metrics by their names."""
         times = self._times(t)
         for label, row in zip(labels, numbers.tolist(), strict=True):
             writer = self._writer(label)
-            for tag, value in (*zip(VALUES, row, strict=True), *times.items()):
+            for tag, value in (*zip(names, row, strict=True), *times.items()):
                 if value == value:  # what has no meaning for a problem is not a number
                     writer.add_scalar(tag, value, t)
             writer.flush()

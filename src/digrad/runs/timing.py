@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.contract import Algorithm, Method, Needs, called
+from digrad.algorithms.contract import Algorithm, Method, Needs, method_name
 from digrad.algorithms.exchanges import MixingCall, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
@@ -84,7 +84,7 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSiz
     if isinstance(method, Algorithm):
         return in_step(method, net, clock, sizes)
     if isinstance(net, Timetable):
-        what = f"{called(method)} takes a network that stays as it is, not a timetable: "
+        what = f"{method_name(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ParameterError(message(what, hint=hint))
@@ -208,6 +208,6 @@ def refuse_loss(method: Method[Any], clock: Clock) -> None:
         ParameterError: that says so.
     """
     if isinstance(method, Asynchronous) and method.loses and clock.loss:
-        what = f"{called(method)} loses for good what is in a lost message, and the clock "
+        what = f"{method_name(method)} loses for good what is in a lost message, and the clock "
         what += f"loses {clock.loss:g} of them"
         raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.results.columns import COLUMNS, TIMED, VALUES
+from digrad.base.metrics import TIMED, VALUES, columns_of
 from digrad.results.trials import Results
 
 NAMES = ("run", "network", "algorithm")
@@ -37,7 +37,10 @@ def columns(results: Results) -> dict[str, Any]:
     }
     several = len({trial.key.run for trial in trials}) > 1
     timed = [name for name in TIMED if not np.isnan(found[name]).all()]
-    return {name: found[name] for name in (*["run"] * several, *COLUMNS, *timed)}
+    return {
+        name: found[name]
+        for name in (*["run"] * several, *columns_of(results.own.values()), *timed)
+    }
 
 
 def to_pandas(results: Results) -> Any:
@@ -154,7 +157,11 @@ def _refuse_sparse(sizes: tuple[int, ...], rows: int) -> None:
 
 
 def _recorded(results: Results) -> list[str]:
-    return [name for name in (*VALUES, *TIMED) if not np.isnan(results.columns[name]).all()]
+    return [
+        name
+        for name in (*VALUES, *results.own, *TIMED)
+        if not np.isnan(results.columns[name]).all()
+    ]
 
 
 def _arrow() -> Any:

@@ -1,6 +1,6 @@
 """Tables of what runs reached: values at the end, and steps to a target."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor, inf, isfinite, log10
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.metrics import METRICS
 from digrad.base.text import number
-from digrad.results.columns import GROWING, METRICS
 from digrad.results.trials import Curve, Key, Results
 from digrad.show.layout import Columns, Fitted, write_csv
 
@@ -60,7 +60,7 @@ def final_values(trace: Results, metrics: Iterable[str] | None = None) -> list[R
     """
     names = list(trace.metrics if metrics is None else metrics)
     for name in names:
-        lookup(dict.fromkeys(METRICS), name, "metric")
+        lookup({**METRICS, **trace.own}, name, "metric")
     curves = {name: trace.curves(name) for name in names}
     return [
         {**row, **{name: _final(curves[name].get(key)) for name in names}}
@@ -76,11 +76,11 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     the target, for the accuracy at or above. A mean over all seeds ends where one of them diverges.
     With a clock, ``time`` is when the mean does.
     """
-    lookup(dict.fromkeys(METRICS), metric, "metric")
+    sign = lookup({**METRICS, **trace.own}, metric, "metric").sign
     if not isfinite(target):
         what = f"the target of {metric} must be a number, got {target}"
         raise ParameterError(message(what, hint="pass the value to be reached, as in 0.01"))
-    curves, sign = trace.curves(metric), -1 if metric in GROWING else 1
+    curves = trace.curves(metric)
     rows: list[Row] = []
     times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}
     for key, row in _heads(trace).items():
@@ -179,13 +179,14 @@ def to_csv(rows: Sequence[Row], path: str | Path) -> Path:
     Raises:
         WriteError: where nothing can be written.
     """
-    return write_csv([_flat(row) for row in rows], path)
+    spread = {name for row in rows for name, cell in row.items() if isinstance(cell, Spread)}
+    return write_csv([_flat(row, {*METRICS, *spread}) for row in rows], path)
 
 
-def _flat(row: Row) -> dict[str, str | float | None]:
+def _flat(row: Row, spread: Collection[str]) -> dict[str, str | float | None]:
     flat: dict[str, str | float | None] = {}
     for name, cell in row.items():
         flat[name] = cell.mean if isinstance(cell, Spread) else cell
-        if name in METRICS or isinstance(cell, Spread):
+        if name in spread:
             flat[f"{name}_std"] = cell.std if isinstance(cell, Spread) else None
     return flat

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from digrad.base.errors import DigradError, param
 from digrad.base.text import number
-from digrad.results.columns import GROWING
 from digrad.results.progress import RunAnnouncements
 from digrad.results.run_state import RunState, state_of
 from digrad.results.trials import Curve, Key, Results
@@ -64,16 +63,16 @@ class RunView:
         for key, curve in self.results.curves(metric).items() if self.results else ():
             found.setdefault((key.network, key.algorithm), []).append(curve)
         panels: dict[str, list[Curve]] = {}
+        sign = self.results.metric(metric).sign if self.results else 1
         for (network, _), curves in found.items():
-            panels.setdefault(network, []).append(min(curves, key=lambda c: _rank(c, metric)))
+            panels.setdefault(network, []).append(min(curves, key=lambda c: _rank(c, sign)))
         return panels
 
 
-def _rank(curve: Curve, metric: str) -> tuple[int, float]:
+def _rank(curve: Curve, sign: int) -> tuple[int, float]:
     """Return how good a curve is at its last record, the best first."""
     last = curve.values[:, -1]
     last = last[np.isfinite(last)]
-    sign = -1 if metric in GROWING else 1
     return curve.diverged, sign * float(last.mean()) if len(last) else np.inf
 
 
@@ -84,7 +83,7 @@ def as_text(sight: RunView, metric: str = "", wide: int = 80) -> RenderableType:
         return Group(*parts, Text("nothing recorded yet"))
     metric = metric or sight.results.metrics[0]
     panels = sight.leaders(metric)
-    log = metric not in GROWING
+    log = bool(sight.results.metric(metric).log)
     for network, curves in list(panels.items())[:MOST_PANELS]:
         parts += [Text(f"\n{metric.replace('_', ' ')} on {network}", style="bold")]
         lines = [(curve.steps.astype(np.float64), curve.mean) for curve in curves]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from digrad.results.columns import TIMED, VALUES
+from digrad.base.metrics import TIMED, VALUES
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.results.trials import Key, Results, Trial
 

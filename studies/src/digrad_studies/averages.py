@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms import PushPull
-from digrad.algorithms.contract import Change, Mixer, changed
+from digrad.algorithms.contract import Change, Mixer, add_changes
 from digrad.networks.network import Network
 from digrad.problems import Quadratic
 from digrad.runs.loop import few_threads
@@ -44,11 +44,11 @@ class Stacked:
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R(X + Σ αD) for each network."""
-        return self._product(self._pull, changed(rows, changes))
+        return self._product(self._pull, add_changes(rows, changes))
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """C(X + Σ αD) for each network."""
-        return self._product(self._push, changed(rows, changes))
+        return self._product(self._push, add_changes(rows, changes))
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""

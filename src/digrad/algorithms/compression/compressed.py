@@ -17,9 +17,8 @@ from digrad.algorithms.contract import (
     Mixer,
     Needs,
     Scale,
-    StepsAtHome,
-    at_home,
-    called,
+    method_name,
+    take_local_steps,
 )
 from digrad.algorithms.counting import CountingMixer
 from digrad.algorithms.estimators import Estimated, WithEstimator
@@ -107,6 +106,8 @@ class Compressed(Wrapper):
 class CompressedMethod(Compressed):
     """Any method over any compression; ``compressed`` makes them."""
 
+    is_anonymous: ClassVar[bool] = True
+
     method: Algorithm[Any]
     compress: Compression
 
@@ -117,26 +118,6 @@ class CompressedMethod(Compressed):
     def __repr__(self) -> str:
         """Name the method and the compression."""
         return f"Compressed({self.method!r}, {self.compress!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class CompressedRounds(CompressedMethod):
-    """The same of methods that take steps at home."""
-
-    @property
-    def local_steps(self) -> int:
-        """How many gradients come before the one that ends the round."""
-        return self._local.local_steps
-
-    @property
-    def _local(self) -> StepsAtHome[Any]:
-        assert isinstance(self.method, StepsAtHome)
-        return self.method
-
-    def local(self, s: Any, g: Tensor, lr: Scale) -> Any:
-        """Take a step at home; the memory stays as it is."""
-        own = self.inside(s)
-        return type(s)(*self._local.local(own, g, lr), *s[len(own) :])
 
 
 def compressed(method: Method[Any], given: Any) -> Method[Any]:
@@ -154,7 +135,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if isinstance(method, BroadcastCPP):
         return replace(method, compress=Compression.of(given, method.compress))
     if not isinstance(method, Algorithm):
-        what = f"{called(method)} waits for nobody, but a memory wants messages in order"
+        what = f"{method_name(method)} waits for nobody, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
     if isinstance(method, Estimated):
         inside = compressed(method.method, given)
@@ -162,8 +143,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
         return WithEstimator(inside, method.estimator)
     if isinstance(method, Compressed):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
-    kind = CompressedRounds if isinstance(method, StepsAtHome) else CompressedMethod
-    return kind(method, Compression.of(given))
+    return CompressedMethod(method, Compression.of(given))
 
 
 def draws(method: Algorithm[Any]) -> bool:
@@ -208,7 +188,7 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Mixe
         ParameterError: it cannot be compressed, and why.
     """
     calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
-    who, lines = called(method), dict[str, MixedVariable]()
+    who, lines = method_name(method), dict[str, MixedVariable]()
     for k, (verb, of) in enumerate(calls):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"
@@ -226,7 +206,7 @@ def _tried(method: Algorithm[Any]) -> tuple[tuple[Any, str], ...]:
     x, mixer = torch.zeros(1, 2), CountingMixer()
     state = method.init(x)
     for _ in range(3):
-        state = at_home(method, state, lambda k, _: x, 0.0)
+        state = take_local_steps(method, state, lambda k, _: x, 0.0)
         state = method.step(state, x, mixer, 0.0)
     calls = ((call.verb, call.of) for call in mixer.calls if call.width > 1)
     return tuple(dict.fromkeys(calls))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import SCHEMES, Compression, Scheme
-from digrad.algorithms.contract import Change, Coding, Drawing, Mix, Mixer, Verb, changed
+from digrad.algorithms.contract import Change, Coding, Drawing, Mix, Mixer, Verb, add_changes
 from digrad.base.errors import ParameterError, message
 
 
@@ -101,9 +101,9 @@ class Compressing:
         if self._compression.is_plain or of not in self._lines:  # a number for each node
             if self._zeta == 1:
                 return mix(rows, *changes, of=of)
-            rows = changed(rows, changes)
+            rows = add_changes(rows, changes)
             return torch.lerp(rows, mix(rows), self._zeta)
-        line, rows = self._lines[of], changed(rows, changes)
+        line, rows = self._lines[of], add_changes(rows, changes)
         if line.scheme == "difference":
             return self._difference(line, rows)
         error = self.memory[f"{of}_error"] if line.scheme == "feedback" else None

@@ -78,6 +78,7 @@ class Processes(LinkedRows):
     ) -> None:
         super().__init__(dtype, message_dtype)
         group = _checked(group)
+        self.network = net
         self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
         self._device, self._exchanges = torch.device(device), 0
         self._store, self._tag = _own_store(group, store, timeout)

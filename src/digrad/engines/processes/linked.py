@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Code, Verb, changed
+from digrad.algorithms.contract import Change, Code, Verb, add_changes
 from digrad.engines.processes.coded import CodedExchange
 from digrad.engines.processes.exchange import Exchange, RankMatrix
 from digrad.engines.transports.buffers import TensorPool
@@ -112,7 +112,7 @@ class LinkedRows(ABC):
     ) -> Tensor:
         """Return the product of one step: W(X + Σ αD), into ``out`` as in ``pull``."""
         if changes:
-            rows = changed(rows, changes, out=self._room(mixing, rows))
+            rows = add_changes(rows, changes, out=self._room(mixing, rows))
         start = perf_counter()
         begun = self._begun_with(verb, rows)
         mixed = self._finish(begun or self._exchange(verb, mixing, rows, early=False), out)

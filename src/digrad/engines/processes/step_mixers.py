@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.algorithms.contract import Change, Code, Mixer, Verb, changed
+from digrad.algorithms.contract import Change, Code, Mixer, Verb, add_changes
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.exchange import RankMatrix
 from digrad.networks.slot import Slot
@@ -73,7 +73,7 @@ class LossyStepMixer(StepMixer):
 
     def parcels(self, rows: Tensor, /, *changes: Change) -> list[Tensor]:
         """Return what each node keeps, then what its first link brings, and so on."""
-        rows = changed(rows, changes)
+        rows = add_changes(rows, changes)
         brought = [self._engine.mix("push", link, rows, (), None) for link in self._links]
         return [self._own * rows, *brought]
 

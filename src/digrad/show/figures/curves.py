@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.results.columns import GROWING
+from digrad.base.metrics import METRICS, Metric
 from digrad.results.trials import Curve, Floats, Key, Results
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import INK
@@ -22,17 +22,6 @@ ACROSS = 4  # panels side by side that still have room for numbers below
 LEAST_PANEL = 95.0  # points
 MOST_ENTRIES = 24  # in a legend
 BEYOND = 0.3  # of the range: how far a diverging line is followed out of it
-LABELS = {
-    "gradient_norm": r"gradient norm $\|\nabla f(\hat{x})\|$",
-    "loss": r"loss $f(\hat{x})$",
-    "gap": r"optimality gap $f(\hat{x}) - f^{\star}$",
-    **{name: f"{name} error" for name in ("consensus", "tracking")},
-    "accuracy": r"training accuracy at $\hat{x}$",
-    "test_loss": r"test loss at $\hat{x}$",
-    "test_accuracy": r"test accuracy at $\hat{x}$",
-    "worst_accuracy": "test accuracy of the worst node",
-    "mean_accuracy": "mean test accuracy of the nodes",
-}
 ALONG = {
     "step": "step",
     "time": "time on the clock",
@@ -89,13 +78,13 @@ def draw_curves(
         title: above all panels.
         width: in points; one column of a paper, or two where there are several panels.
     """
-    xlabel, ylabel = lookup(ALONG, x, "x axis"), _label(trace, metric)
+    xlabel, shown = lookup(ALONG, x, "x axis"), _metric(trace, metric)
     unit, each = counted if x == "step" else (xlabel, 1)
-    log = metric not in GROWING if log is None else log
+    log = bool(shown.log) if log is None else log
     lines = [line._replace(x=each * line.x) for line in _lines(trace, metric, x, log)]
     plan = arrange([line.curve.key for line in lines], columns, color_by)
     shape = _Shape(len(plan.panels), plan.across, width or WIDTH * min(2, len(plan.panels)))
-    figure = _empty(title, ylabel, shape, _handles(lines, plan.styles), _note(lines, trace))
+    figure = _empty(title, shown.mathtext, shape, _handles(lines, plan.styles), _note(lines, trace))
     limits = _limits(lines, log)
     for axes, (panel, name) in zip(figure.axes, plan.panels.items(), strict=True):
         axes.set(yscale="log" if log else "linear", ylim=limits, axisbelow=True, xmargin=0.02)
@@ -106,10 +95,9 @@ def draw_curves(
     return figure
 
 
-def _label(trace: Results, metric: str) -> str:
-    if metric not in LABELS:
-        lookup(dict.fromkeys(trace.metrics), metric, "metric")
-    return LABELS[metric]
+def _metric(trace: Results, metric: str) -> Metric:
+    """Return what is to be known of a metric, or say which there are."""
+    return lookup({**METRICS, **trace.own}, metric, "metric")
 
 
 def _lines(trace: Results, metric: str, x: str, log: bool) -> list[DrawnCurve]:

@@ -176,7 +176,7 @@ class Chart {
         range: this.range,
         ...ticks,
         showticklabels: column === 0,
-        ...(column === 0 && title(metrics[this.metric.value].label, 6)),
+        ...(column === 0 && title(metrics[this.metric.value].label.replaceAll("<", "&lt;"), 6)),
         uirevision: `${this.metric.value} ${this.scale} ${this.view.value}`,
         ...(k > 0 && { matches: "y" }),
       };

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from digrad.results.columns import GROWING
+from digrad.base.metrics import Metric
 from digrad.results.trials import Curve, Floats, Integers, Key, Results
 from digrad.show.figures.curves import ALONG, FEW
 
@@ -14,18 +14,6 @@ POINTS = 1_000  # of a curve: a screen has no more columns
 ALL_POINTS = 60_000  # of all curves together: about 2 MB of digits
 BEYOND = 0.3  # of the range: how far a diverging curve is followed out of it
 COSTS = {name: text for name, text in ALONG.items() if name != "step"}
-LABELS = {
-    "gradient_norm": "gradient norm ‖∇f(x̂)‖",
-    "loss": "loss f(x̂)",
-    "gap": "optimality gap f(x̂) − f*",
-    "consensus": "consensus error",
-    "tracking": "tracking error",
-    "accuracy": "training accuracy at x̂",
-    "test_loss": "test loss at x̂",
-    "test_accuracy": "test accuracy at x̂",
-    "worst_accuracy": "test accuracy of the worst node",
-    "mean_accuracy": "mean test accuracy of the nodes",
-}
 LONGEST = 48  # letters of a name that there is room for
 
 
@@ -51,7 +39,13 @@ def plot_data(trace: Results, best: Collection[Key] = (), first: str = "") -> di
         "sizes": [f"γ = {size:g}" for size in names.sizes],
         "views": {name: text for name, (text, _) in views.items()},
         "metrics": {
-            metric: _metric(metric, [_thin(c, most) for c in curves.values()], names, views, places)
+            metric: _metric(
+                trace.metric(metric),
+                [_thin(c, most) for c in curves.values()],
+                names,
+                views,
+                places,
+            )
             for metric, curves in every.items()
         },
         "along": {"step": ALONG["step"], **{name: COSTS[name] for name in places.costs}},
@@ -109,7 +103,7 @@ def _views(names: _Names, best: Collection[Key]) -> dict[str, View]:
 
 
 def _metric(
-    metric: str, curves: list[Curve], names: _Names, views: dict[str, View], places: "_Places"
+    metric: Metric, curves: list[Curve], names: _Names, views: dict[str, View], places: "_Places"
 ) -> dict[str, Any]:
     ranges = {
         view: {scale: _range(shown, log=scale == "log") for scale in ("log", "linear")}
@@ -118,8 +112,8 @@ def _metric(
     }
     no_log = any(ends["log"] is None for ends in ranges.values())
     return {
-        "label": LABELS.get(metric, metric.replace("_", " ")),
-        "scale": "linear" if metric in GROWING or no_log else "log",
+        "label": metric.label,
+        "scale": "log" if metric.log and not no_log else "linear",
         "range": ranges,
         "curves": [
             {

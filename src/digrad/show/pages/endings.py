@@ -5,7 +5,6 @@ from html import escape
 from math import isfinite, sqrt
 from typing import Any
 
-from digrad.results.columns import BY_INTEREST, GROWING
 from digrad.results.trials import Key, Results
 from digrad.show.pages.curves import fallen
 from digrad.show.pages.markup import to_html
@@ -17,7 +16,7 @@ def endings(trace: Results) -> str:
     rows = final_values(trace)
     laid_out = one_table(lean(rows))
     heads = [str(column.header) for column in laid_out.columns]
-    best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(rows)}
+    best = {(r, heads.index(name.replace("_", " "))) for r, name in best_values(trace)}
     body = to_html(laid_out, best)
     if best:
         told = "bold: the best on its network, and what is within two standard errors of it"
@@ -32,21 +31,22 @@ def lean(rows: Sequence[Row]) -> list[Row]:
     return [{k: v for k, v in row.items() if k != "network" or not one} for row in rows]
 
 
-def best_values(rows: Sequence[Row]) -> set[tuple[int, str]]:
+def best_values(trace: Results) -> set[tuple[int, str]]:
     """Return (row, metric) of the best mean of each metric on each network of each run.
 
     What is within two standard errors of the best is as good. Rows with diverged trials are out
     of the running, and nobody is the best who has no rival or none that is worse.
     """
+    rows = final_values(trace)
     groups: dict[tuple[Any, Any], list[int]] = {}
     for r, row in enumerate(rows):
         groups.setdefault((row["run"], row["network"]), []).append(r)
     found = set()
     for group in groups.values():
-        for metric in BY_INTEREST:
+        for metric in trace.metrics:
             ends = {r: rows[r].get(metric) for r in group if not rows[r]["diverged"]}
             known = {r: end for r, end in ends.items() if isinstance(end, Spread)}
-            good = _as_good(known, rows, -1 if metric in GROWING else 1)
+            good = _as_good(known, rows, trace.metric(metric).sign)
             if len(good) < len(known):
                 found |= {(r, metric) for r in good}
     return found

@@ -1,13 +1,13 @@
 """What lies in the folder of a run or a study beside its numbers: pictures, settings, versions."""
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from html import escape
 from pathlib import Path
 
 from digrad.base.errors import FileFormatError, printable
 from digrad.base.files import json_of, plain_bytes
-from digrad.results.columns import METRICS
+from digrad.base.metrics import METRICS
 from digrad.show.pages.markup import facts, fold
 from digrad.show.pages.page import Section
 
@@ -15,7 +15,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 PICTURES = 3 * 2**20  # bytes of pictures that a page takes in
 
 
-def pictures(paths: Iterable[Path]) -> list[Section]:
+def pictures(paths: Iterable[Path], metrics: Collection[str] = ()) -> list[Section]:
     """Return pictures, but for those of curves, which a page draws itself; none: no section.
 
     A link is no picture, whatever it leads to: a page is handed on, and must not take along
@@ -23,7 +23,7 @@ def pictures(paths: Iterable[Path]) -> list[Section]:
     """
     body, room = "", PICTURES
     for path in paths:
-        image = b"" if path.stem in METRICS else _png(path, room)
+        image = b"" if path.stem in (*METRICS, *metrics) else _png(path, room)
         if not image:
             continue
         room -= len(image)

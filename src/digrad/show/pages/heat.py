@@ -5,10 +5,10 @@ from html import escape
 
 import numpy as np
 
+from digrad.base.metrics import Metric
 from digrad.base.text import number
-from digrad.results.columns import GROWING
 from digrad.results.trials import Key, Results
-from digrad.show.pages.curves import LABELS, in_order
+from digrad.show.pages.curves import in_order
 from digrad.show.pages.markup import LONG, whole_names
 from digrad.show.tables import Row, Spread, final_values
 
@@ -28,12 +28,12 @@ def heat_maps(trace: Results, best: Collection[Key], first: str = "") -> str:
     maps: list[str] = []
     for metric in in_order(trace, first):
         ends = {key: (row, _mean(row, metric)) for key, row in zip(keys, rows, strict=True)}
-        deep = _depths({key: mean for key, (_, mean) in ends.items()}, metric)
+        deep = _depths({key: mean for key, (_, mean) in ends.items()}, trace.metric(metric))
         tables = "".join(
             _table(network, metric, ends, deep, best)
             for network in dict.fromkeys(key.network for key in keys)
         )
-        label = escape(LABELS.get(metric, metric.replace("_", " ")), quote=True)
+        label = escape(trace.metric(metric).label, quote=True)
         hidden = "" if not maps else " hidden"
         maps.append(f'<div data-metric="{metric}" data-label="{label}"{hidden}>{tables}</div>')
     told = "final mean over seeds; deeper: better; framed: the best of each method"
@@ -45,13 +45,13 @@ def _mean(row: Row, metric: str) -> float | None:
     return cell.mean if isinstance(cell, Spread) and np.isfinite(cell.mean) else None
 
 
-def _depths(means: Mapping[Key, float | None], metric: str) -> dict[Key, float]:
+def _depths(means: Mapping[Key, float | None], metric: Metric) -> dict[Key, float]:
     """Return how deep the colours are, from 0 to 1: even on the scale on which curves are drawn."""
     known = {key: mean for key, mean in means.items() if mean is not None}
-    log = metric not in GROWING and all(mean > 0 for mean in known.values())
+    log = bool(metric.log) and all(mean > 0 for mean in known.values())
     scaled = {key: float(np.log10(mean)) if log else mean for key, mean in known.items()}
     low, high = min(scaled.values(), default=0.0), max(scaled.values(), default=0.0)
-    sign = 1 if metric in GROWING else -1
+    sign = -metric.sign
     middle, half = (low + high) / 2, (high - low) / 2
     return {
         key: 0.5 + 0.5 * sign * (value - middle) / half if half > 0 else 0.5

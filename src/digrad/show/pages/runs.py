@@ -90,7 +90,7 @@ def results_page(
     if not short:
         folders = [run.folder for run in runs if run.folder is not None]
         found = [*pictures, *(path for each in folders for path in sorted(each.glob("*.png")))]
-        sections += [*_networks(runs), *show_pictures(found), _origin(runs, again)]
+        sections += [*_networks(runs), *show_pictures(found, trace.metrics), _origin(runs, again)]
     return Page(title or names, _summary(trace), sections)
 
 

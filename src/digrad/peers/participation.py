@@ -1,25 +1,28 @@
 """The optimizer among peers: from one epoch to the next, all at the same place in their loops.
 
-When an epoch breaks, neighbours may be a few steps apart (see ``LoopPosition``). All go on from where the
-farthest was; a node that is behind is credited with the steps that the others have taken, one for
-each call, and gets, for a sum that the others already have, the mean of the models at the epoch's
-start. Where somebody joins, all get that for every sum until the next step, which they take
+When an epoch breaks, neighbours may be a few steps apart (see ``LoopPosition``). All go on from
+where the farthest was; a node that is behind is credited with the steps that the others have taken,
+one for each call, and gets, for a sum that the others already have, the mean of the models at the
+epoch's start. Where somebody joins, all get that for every sum until the next step, which they take
 together: a newcomer begins its loop, and cannot know where in theirs the others are.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.engines.processes.faults import PeerError
+from digrad.networks import AnyNetwork
+from digrad.optim.bucket_mixer import OptimizerEngine
 from digrad.optim.buffers import Buffers
 from digrad.optim.layout import Layout
+from digrad.optim.participation import Participation, Restart, Restarts
 from digrad.optim.rows import Rows
 from digrad.peers.engine import PeerEngine
 from digrad.peers.epochs import Epoch, LoopPosition
@@ -27,64 +30,86 @@ from digrad.peers.local import key_file
 from digrad.peers.membership import load_membership
 from digrad.peers.session import EvictedError, Session
 
-How = Literal["as it is", "from one model", "from the models"]  # a method goes on
-Restart = Callable[[PeerEngine, How], None]
 T = TypeVar("T")
 log = getLogger("digrad.peers")
 
 
-class PeerMembership:
-    """This process as one node of a run of peers.
+class PeerParticipation(Participation):
+    """One node of those that a membership file names: ``engine=dg.peer("run.toml", node="milan")``.
+
+    The nodes are joined by their links alone, over the network that the file names. An object is
+    for one optimizer.
 
     Args:
         membership: the membership file.
-        node: the name of the node here; the environment's DIGRAD_NODE if empty.
-        key: its key file; ``keys/NODE.key`` beside the membership file if none.
-        told: called with every epoch that begins.
-        resumed: steps that the models here already have behind them; none: they are new.
+        node: the name of the node here; the environment's DIGRAD_NODE by default.
+        key: its key file; by default ``keys/NODE.key`` beside the membership file.
+        on_epoch: called with every epoch that begins: who takes part from now on.
+        resumed: steps that the models here already have behind them, as when they were stored and
+            loaded again; without it, they are replaced by those of the others.
+        message_dtype, bucket_bytes, overlap: as of ``dg.processes``.
     """
+
+    not_storable = message(
+        "does not work among peers, whose epochs begin anew from the models",
+        hint="each peer stores its own model and opt.t, and goes on with dg.peer(..., resumed=t): "
+        "see the guide on peers",
+    )
+    common_start = False  # who has a model of the run is known only once all have met
 
     def __init__(
         self,
         membership: str | Path,
-        node: str,
-        key: str | Path | None,
-        told: Callable[[Epoch], None] | None,
+        *,
+        node: str = "",
+        key: str | Path | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
         resumed: int | None = None,
+        message_dtype: torch.dtype | None = None,
+        bucket_bytes: int | None = None,
+        overlap: bool = True,
     ) -> None:
-        made = load_membership(membership)
+        super().__init__(message_dtype, bucket_bytes, overlap)
+        run = load_membership(membership)
         node = node or os.environ.get("DIGRAD_NODE", "")
         if not node:
-            hint = f'pass node="{made.names[0]}", or set DIGRAD_NODE'
-            raise ParameterError(message("peers= is given, but not which node this is", hint=hint))
-        lookup(made.nodes, node, "node of the run")
-        file = Path(key) if key is not None else key_file(made.folder, node)
-        self._told = told or (lambda epoch: None)
-        self.session = Session(made, node, file, self._note)
+            hint = f'pass node="{run.names[0]}", or set DIGRAD_NODE'
+            raise ParameterError(message("it is not said which node of the run this is", hint=hint))
+        lookup(run.nodes, node, "node of the run")
+        file = Path(key) if key is not None else key_file(run.folder, node)
+        self._on_epoch = on_epoch or (lambda epoch: None)
+        self.session = Session(run, node, file, self._note)
         self._about: Mapping[str, str] = {}
         self._options: dict[str, Any] = {}
         self._rows: Rows
         self._buffers: Buffers
         self._engine: PeerEngine
-        self._restart: Restart
+        self._restart: Restarts
         self.leaving = self.left = False
-        self._ahead, self.place, self._mean = (
-            LoopPosition(),
-            LoopPosition(resumed or 0),
-            torch.empty(0),
-        )
+        self._ahead, self.place = LoopPosition(), LoopPosition(resumed or 0)
+        self._mean = torch.empty(0)
         if resumed is not None:
             self.session.settle()
 
     @property
-    def mean(self) -> Tensor:
-        """The mean of the models as the epoch began, or the model here, if that is not known."""
-        return self._mean.clone() if len(self._mean) else self._rows.models[0].clone()
+    def epochs(self) -> Sequence[Epoch]:  # type: ignore[override]
+        """The epochs that this node has been in."""
+        return self.session.epochs
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Who takes part now."""
+    def network(self, given: Any, layout: Layout) -> AnyNetwork:
+        """Return the network of all members."""
+        if given is not None:
+            hint = "leave one out: the membership file names the network of peers"
+            raise ParameterError(message("both a network and peers are given", hint=hint))
+        return self.session.membership.graph
+
+    def members(self, net: AnyNetwork) -> tuple[str, ...]:
+        """Return who takes part now."""
         return self.session.epoch.members
+
+    def _mean_model(self) -> Tensor:
+        """Return the mean of the models as the epoch began; if that is unknown, the model here."""
+        return self._mean.clone() if len(self._mean) else self._rows.models[0].clone()
 
     def _note(self, epoch: Epoch, seconds: float) -> None:
         if epoch.number > 0 or epoch.why:
@@ -92,30 +117,32 @@ class PeerMembership:
             whose = f"the model is now of {len(epoch.members)} of {all_of_them} nodes' data"
             text = "epoch %d from step %d on, after %.1f s: %s; %s"
             log.info(text, epoch.number, epoch.steps, seconds, epoch.why, whose)
-        self._told(epoch)
+        self._on_epoch(epoch)
 
-    def join(self, layout: Layout, about: Mapping[str, str], **options: Any) -> PeerEngine:
+    def connect(self, net: AnyNetwork, layout: Layout, about: Mapping[str, str]) -> PeerEngine:
         """Enter the run, at its beginning or later."""
         if len(layout.models) != 1:
             what = f"a peer is one node, but was given {len(layout.models)} models"
             raise ParameterError(message(what, hint="pass the parameters of one model"))
-        self._about, self._options = about, options
+        kinds = {"device": layout.like.device, "dtype": layout.like.dtype}
+        self._about, self._options = about, {**kinds, "message_dtype": self.message_dtype}
         self._join()
         self.place = LoopPosition(self._ahead.steps)  # a newcomer is not behind
         return self._engine
 
-    def enter(self, rows: Rows, buffers: Buffers, restart: Restart) -> None:
+    def enter(self, rows: Rows, buffers: Buffers, restart: Restarts) -> int:
         """Get the models ready for the first epoch of this node, or for one after it."""
         self._rows, self._buffers, self._restart = rows, buffers, restart
         try:
             self._begin()
         except PeerError as error:
             self.renew(error)
+        return self.place.steps
 
     def _begin(self) -> None:
         """Get the models ready at the start of an epoch; every member does the same."""
         session, rows = self.session, self._rows
-        how: How = "from the models"
+        how: Restart = "from the models"
         if session.newcomers:
             self._mean = rows.common(without=session.newcomers)
             self._buffers.take_over(rows, session.newcomers, fresh=session.fresh)
@@ -161,7 +188,7 @@ class PeerMembership:
         if self.leaving:
             self.leave()
 
-    def rejoin(self) -> None:
+    def rejoin(self) -> int:
         """Enter the run again, which has gone on without this node, with the others' model."""
         self.session.rejoin()
         self._join()
@@ -171,14 +198,15 @@ class PeerMembership:
             self._begin()
         except PeerError as error:
             self.renew(error)
+        return self.place.steps
 
     def leave(self) -> None:
         """Ask to leave; the others go on as they are once all have come to the same place."""
         self.leaving = True
         self.session.leave(self._heir(self.session.node))
 
-    def close(self) -> None:
-        """Say goodbye, unless that has been said."""
+    def close(self, engine: OptimizerEngine) -> None:
+        """Close the session, unless this node has left."""
         if not self.left:
             self.session.close(leaving=self.leaving)
 
@@ -228,6 +256,9 @@ class PeerMembership:
 
         Where the others have taken it already, it is only counted.
         """
+        if self.left:
+            hint = "end the loop: while opt.t < steps and not opt.left"
+            raise ParameterError(message("this node has left the run", hint=hint))
         there, seconds = LoopPosition(self.place.steps + 1), 0.0
         while self.place < there:
             self._go_to(there)
@@ -241,21 +272,26 @@ class PeerMembership:
         self._go_to(there)
         return seconds
 
-    def sum(self, ask: Callable[[], T], behind: Callable[[], T]) -> T:
+    def sum(self, compute: Callable[[], T], behind: Callable[[], T] | None = None) -> T:
         """Return what all nodes compute together, in this epoch or the next.
 
         Args:
-            ask: computes it; called again in the next epoch if this one breaks.
-            behind: stands in for it where the others have it already, or this node has left.
+            compute: called again in the next epoch if this one breaks.
+            behind: replaces it where the others have it already, or this node has left; by default
+                the mean of the models as the epoch began.
         """
+        replacement: Any = behind or self._mean_model
         there = self.place._replace(sums=self.place.sums + 1)
         while self.place < there:
             self._go_to(there)
             try:
                 late = self.left or self.place < self._ahead
-                found = behind() if late else ask()
+                result = replacement() if late else compute()
                 self.place = there
             except PeerError as error:
                 self.renew(error)
                 there = self.place._replace(sums=self.place.sums + 1)
-        return found
+        return result
+
+
+peer = PeerParticipation  # as dg.peer("run.toml")

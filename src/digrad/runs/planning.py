@@ -16,7 +16,7 @@ from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
-from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import DigradError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.clocks import Clock, clock
@@ -213,7 +213,7 @@ def usable_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        hint = "use --device cpu"
+        hint = f"use {param('device', 'cpu')}"
         what = f"device {name!r} cannot be used: {error}"
         raise ParameterError(message(what, hint=hint)) from error
     return device

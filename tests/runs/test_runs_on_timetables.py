@@ -112,7 +112,12 @@ def test_older_experiments_keep_their_digest() -> None:
 
 def test_messages_are_those_of_the_slots() -> None:
     run = dg.simulate(
-        "quadratic", ["one-peer-exponential", "exponential"], lr=0.1, steps=6, every=1, dim=3
+        "quadratic",
+        ["one-peer-exponential", "exponential"],
+        lr=0.1,
+        steps=6,
+        metrics_every=1,
+        dim=3,
     )
     peer, whole = (np.asarray(run["messages"])[:, k] for k in (0, 1))
     assert peer.tolist() == [2 * 16 * t for t in range(7)]

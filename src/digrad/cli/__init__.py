@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from digrad.base.errors import DigradError, on_command_line
+from digrad.base.errors import DigradError
 from digrad.base.former_names import FormerNameWarning
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
@@ -77,8 +77,7 @@ def main() -> None:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         try:
-            with on_command_line():
-                app()
+            app()
         finally:
             print(end="", flush=True)  # here, since an error at exit could not be caught
     except DigradError as error:

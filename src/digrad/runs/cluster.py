@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from digrad.base.errors import DigradError, ParameterError, message, shown
+from digrad.base.errors import DigradError, ParameterError, message, param, shown
 from digrad.results.folder import JobFile
 from digrad.runs.cluster_worker import do_job, letters
 from digrad.runs.planning import Job
@@ -22,7 +22,6 @@ from digrad.runs.worker import Task
 CONNECT = 10.0  # seconds that a scheduler may take to answer
 ASK = 0.25  # seconds from one question to the next
 LONELY = 5.0  # seconds without any worker before we say so
-AGAIN = "what is done is kept: go on with --resume, once the cluster is back"
 
 
 class ClusterError(DigradError, RuntimeError):
@@ -134,7 +133,9 @@ class ClusterCrew:
         except (OSError, TimeoutError, RuntimeError, ValueError, KeyError) as error:
             self._lost = True
             what = f"the cluster no longer answers ({type(error).__name__}: {error})"
-            raise ClusterError(message(what, hint=AGAIN)) from error
+            resume = param("resume", True)
+            hint = f"what is done is kept: go on with {resume}, once the cluster is back"
+            raise ClusterError(message(what, hint=hint)) from error
 
     def close(self) -> None:
         """Leave the cluster; one's own client is closed."""

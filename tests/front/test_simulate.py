@@ -11,7 +11,7 @@ import torch
 
 import digrad as dg
 from digrad.algorithms import SGP, PushPull
-from digrad.front import asking
+from digrad.front.simulate import ELSEWHERE
 from digrad.problems import Quadratic
 from front.own import PROBLEM, TOPOLOGY
 
@@ -249,7 +249,7 @@ def test_every_way_in_scales_by_n_pi_and_checks_the_network(command: Any, folder
 
 
 def test_what_other_libraries_call_it_leads_to_keywords() -> None:
-    assert {*asking.ELSEWHERE.values()} <= {*inspect.signature(dg.simulate).parameters}
+    assert {*ELSEWHERE.values()} <= {*inspect.signature(dg.simulate).parameters}
 
 
 PROBLEM = {"kind": "quadratic", "dim": 3}

@@ -8,9 +8,9 @@ from typing import Any
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.former_names import takes_former_names
-from digrad.front.asking import asked
+from digrad.front.experiment import make_experiment
 from digrad.front.run import Run
-from digrad.front.simulate import check_place, simulate, told
+from digrad.front.simulate import check_keywords, check_place, progress_context, simulate
 from digrad.results.folder import RunFolder
 from digrad.runs.loop import Progress
 from digrad.runs.tuning import Grid, TuningFolders, TuningInMemory
@@ -81,9 +81,10 @@ def tune(
     said = {name: more.pop(name, default) for name, default in DEFAULTS.items()}
     said |= {"lr": 1.0, "steps": steps, "seeds": seeds, "device": device}
     cluster, sizes = said.pop("cluster"), _grid(grid)
-    experiment, given = asked(problem, networks, algorithms, more, **said)
+    check_keywords(problem, networks, more)
+    experiment, given = make_experiment(problem, networks, algorithms, more, **said)
     options = {"device": device, "workers": workers, "cluster": cluster}
-    watch = partial(told, progress)
+    watch = partial(progress_context, progress)
     place: TuningFolders | TuningInMemory = TuningInMemory(options, watch)
     if out is not None:
         if not resume:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
 from digrad.algorithms import methods as names_of_methods
 from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
 from digrad.algorithms.inner_kinds import written
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import ParameterError, lookup, message
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
-from digrad.problems import PROBLEMS, ModuleProblem, Problem
+from digrad.problems import ModuleProblem, Problem
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
@@ -27,7 +26,7 @@ from digrad.results.experiment import (
     arguments,
     typed,
 )
-from digrad.runs.planning import GIVEN, Overrides
+from digrad.runs.planning import Overrides
 
 PLAIN = bool | int | float | str  # values that a file can hold
 TYPES: dict[str, Any] = {  # of arguments that a file has too
@@ -39,7 +38,7 @@ TYPES: dict[str, Any] = {  # of arguments that a file has too
 }
 
 
-def asked(
+def make_experiment(
     problem: Any,
     networks: Any,
     algorithms: Any,
@@ -59,8 +58,7 @@ def asked(
     """Return what a file would say, and the objects; arguments are those of ``simulate``."""
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     metrics = (metrics,) if isinstance(metrics, str) else metrics
-    said = checked(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
-    check_keywords(problem, networks, keys)
+    said = checked_arguments(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
     made, kind = _problem(problem, dict(keys), device, said["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
     clock = Clock() if clock is None and _unwaiting(algorithms) else clock
@@ -78,7 +76,7 @@ def asked(
         problem=kind,
         schedule=shape,
         lr=rates.get("", ()),
-        dtype=checked(TYPES, dtype=dtype)["dtype"] or _dtype(made),
+        dtype=checked_arguments(TYPES, dtype=dtype)["dtype"] or _dtype(made),
         clock=_clock(clock),
         **said,
     )
@@ -86,50 +84,7 @@ def asked(
     return experiment, Overrides(made, nets, objects, plan_of)
 
 
-# What other libraries call it, and what belongs to the network.
-ELSEWHERE = dict.fromkeys(("step_sizes", "step_size", "learning_rate"), "lr")
-ELSEWHERE |= {"log_every": "metrics_every", "seed_count": "seeds", "folder": "out"}
-OF_NETWORKS = ("n", "nodes", "topology", "weights", "push_graph", "params")
-
-
-def check_keywords(problem: Any, networks: Any, keys: Mapping[str, Any]) -> None:
-    """Refuse keywords that neither ``simulate`` nor the problem takes."""
-    from digrad.front.simulate import simulate
-
-    takes = _keys_of(problem)
-    if takes is None:
-        return
-    for key, value in keys.items():
-        if key in takes:
-            continue
-        if key in ELSEWHERE:
-            hint = f"write {ELSEWHERE[key]}={shown(value)}"
-            what = f"{key} is called {ELSEWHERE[key]} in simulate"
-            raise ParameterError(message(what, hint=hint))
-        if key in OF_NETWORKS:
-            name = networks if isinstance(networks, str) else "directed-ring"
-            size = "n" if key == "nodes" else key
-            what = f"{key} belongs to the network, not to the problem"
-            hint = f'pass dg.network("{name}", {size}={shown(value)})'
-            raise ParameterError(message(what, hint=hint))
-        known = dict.fromkeys((*takes, *signature(simulate).parameters))
-        lookup(known, key, "argument of simulate or key of the problem")
-
-
-def _keys_of(problem: Any) -> tuple[str, ...] | None:
-    """Return the keys that a problem takes; none where its maker will say so."""
-    if isinstance(problem, nn.Module):
-        return tuple(signature(ModuleProblem).parameters)
-    if isinstance(problem, Mapping):
-        problem = problem.get("kind")
-    if not isinstance(problem, str):
-        return ()
-    if problem not in PROBLEMS:
-        return None
-    return ("kind", *(key for key in signature(PROBLEMS[problem]).parameters if key not in GIVEN))
-
-
-def checked(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+def checked_arguments(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Check arguments as the keys of a file are checked; numbers may be NumPy's."""
     return {key: typed(_plain(value), types[key], key) for key, value in given.items()}
 

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from digrad.base.errors import DigradError, ParameterError, message, shown
+from digrad.base.errors import DigradError, ParameterError, message, param, shown
 from digrad.runs.cluster_worker import collect, do_job
 from digrad.runs.dispatch import Settings, log
 from digrad.runs.planning import Job
@@ -21,7 +21,6 @@ from digrad.runs.worker import Task
 CONNECT = 10.0  # seconds that a scheduler may take to answer
 POLL = 0.25  # seconds from one look at the mailboxes to the next
 LONELY = 5.0  # seconds without any worker before we say so
-AGAIN = "what is done is kept: go on with --resume, once the cluster is back"
 
 
 class ClusterError(DigradError, RuntimeError):
@@ -124,7 +123,9 @@ class ClusterPool:
         except (OSError, TimeoutError, RuntimeError, ValueError, KeyError) as error:
             self._lost = True
             what = f"the cluster no longer answers ({type(error).__name__}: {error})"
-            raise ClusterError(message(what, hint=AGAIN)) from error
+            resume = param("resume", True)
+            hint = f"what is done is kept: go on with {resume}, once the cluster is back"
+            raise ClusterError(message(what, hint=hint)) from error
 
     def close(self) -> None:
         """Leave the cluster; a client of our own is closed."""

@@ -29,7 +29,7 @@ ATOL = 1e-13  # what is zero but for rounding: a consensus error, say
 
 HEAD = """name = "golden"
 steps = 12
-step_sizes = [0.05]
+lr = [0.05]
 seeds = [0, 7]
 metrics_every = 4
 dtype = "float64"
@@ -50,7 +50,7 @@ NETWORKS = (  # an algorithm runs on the first that it accepts
     {"topology": "binary-tree", "n": 5},
 )
 LABELS = "problem", "seed", "step"
-BESIDE = "network", "algorithm", "lr", "step_size"  # the same in all rows of a table
+BESIDE = "network", "algorithm", "lr"  # the same in all rows of a table
 
 Row = dict[str, str]
 

@@ -18,7 +18,7 @@ from digrad.algorithms import Algorithm
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError, message, param
 from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
@@ -149,7 +149,7 @@ class _Peer:
         scale_by_n_pi: bool,
     ) -> Decentralized:
         """Enter the run."""
-        method, lr = self.job.method, self.job.trials.step_sizes[0]
+        method, lr = self.job.method, self.job.trials.lr[0]
         assert isinstance(method, Algorithm)
         peer = PeerParticipation(file, node=self.node, key=key, on_epoch=told, resumed=self.resumed)
         return Decentralized([self.x], method, lr=lr, scale_by_n_pi=scale_by_n_pi, engine=peer)
@@ -178,7 +178,7 @@ class _Peer:
 
     def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         began, every = time.monotonic(), _every(experiment)
-        lr = self.job.trials.step_sizes[0]
+        lr = self.job.trials.lr[0]
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
                 loss = self._loss(opt.consensus_vector(), opt.from_all)
@@ -267,7 +267,7 @@ def _stored(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, int, T
         error: Exception = ValueError(f"a model with buffers of {sizes}")
     except (OSError, KeyError, TypeError, ValueError) as wrong:
         error = wrong
-    hint = "start without --resume, or from the folder of this very run"
+    hint = f"start without {param('resume')}, or from the folder of this very run"
     raise FileFormatError(message(f"{place} cannot be gone on from: {error}", hint=hint))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError, message, param
 from digrad.engines.transports.buffers import rounded
 
 ARENA = 1 << 26  # bytes of address space at a time; memory is reserved only as it is used
@@ -122,8 +122,7 @@ class Slots:
             raise SharedMemoryError(
                 message(
                     f"{size} more bytes of shared memory cannot be had: {error.strerror}",
-                    hint="shared_memory=False, or digrad train --no-shared-memory, sends rows "
-                    "over sockets instead",
+                    hint=f"{param('shared_memory', False)} sends rows over sockets instead",
                 )
             ) from error
         slot = MessageSlot(len(self._slots), arena, arena.used, size)

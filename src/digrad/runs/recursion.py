@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressed import draws
-from digrad.algorithms.compression.drawn import Drawn
+from digrad.algorithms.compression.mixer import SeededMixer
 from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
 from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.wrapper import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
@@ -212,7 +212,7 @@ class Recursion:
     def _mixer(self, t: int) -> Mixer:
         """Return the mixer of step t; where the step draws, one that knows its number."""
         net = self.engine.at(t)
-        return Drawn(net, self._every_trial, t) if self._draws else net
+        return SeededMixer(net, self._every_trial, t) if self._draws else net
 
     @cached_property
     def _stacks(self) -> bool:

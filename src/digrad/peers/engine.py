@@ -84,13 +84,10 @@ class PeerEngine(LinkedRows):
 
     def _check(self, rows: Tensor) -> None:
         if rows.dim() < 2 or rows.shape[-2] != 1 or rows.dtype != self.dtype:
-            raise ParameterError(
-                message(
-                    f"a peer holds one node in {self.dtype}, but was given rows of shape "
-                    f"{tuple(rows.shape)} in {rows.dtype}",
-                    hint="rows are (..., 1, dim), in the engine's dtype",
-                )
-            )
+            what = f"a peer holds one node in {self.dtype}, but was given rows of shape "
+            what += f"{tuple(rows.shape)} in {rows.dtype}"
+            hint = "rows are (..., 1, dim), in the engine's dtype"
+            raise ParameterError(message(what, hint=hint))
 
     def _number(self, verb: str) -> tuple[int, "LinkFailureNaming"]:
         """Return the tag of the next exchange, and the block that names who fails in it."""

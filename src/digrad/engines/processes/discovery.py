@@ -14,12 +14,9 @@ from digrad.engines.transports.channel import Channel, Listener, available, conn
 def wanted(shared_memory: bool | Literal["auto"]) -> bool:
     """Whether to use shared memory where it is possible."""
     if shared_memory is True and not available():
-        raise ParameterError(
-            message(
-                "shared_memory=True, but this system has no anonymous shared memory",
-                hint="leave it at 'auto'; rows then travel over sockets",
-            )
-        )
+        what = "shared_memory=True, but this system has no anonymous shared memory"
+        hint = "leave it at 'auto'; rows then travel over sockets"
+        raise ParameterError(message(what, hint=hint))
     return bool(shared_memory) and available()
 
 

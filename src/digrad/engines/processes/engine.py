@@ -146,13 +146,10 @@ class Processes(LinkedRows):
     def _check(self, rows: Tensor) -> None:
         own = self.rows.stop - self.rows.start
         if rows.dim() < 2 or rows.shape[-2] != own or rows.dtype != self.dtype:
-            raise ParameterError(
-                message(
-                    f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
-                    f"of shape {tuple(rows.shape)} in {rows.dtype}",
-                    hint="rows are (..., own nodes, dim), in the engine's dtype",
-                )
-            )
+            what = f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
+            what += f"of shape {tuple(rows.shape)} in {rows.dtype}"
+            hint = "rows are (..., own nodes, dim), in the engine's dtype"
+            raise ParameterError(message(what, hint=hint))
 
     def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
@@ -229,12 +226,9 @@ def _about(net: AnyNetwork) -> dict[str, str]:
 
 def _checked(group: Any) -> Any:
     if not dist.is_available() or not dist.is_initialized():
-        raise ParameterError(
-            message(
-                "there is no process group",
-                hint="call torch.distributed.init_process_group() first, under torchrun",
-            )
-        )
+        what = "there is no process group"
+        hint = "call torch.distributed.init_process_group() first, under torchrun"
+        raise ParameterError(message(what, hint=hint))
     return dist.group.WORLD if group is None else group
 
 

@@ -38,12 +38,9 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
     if answers:
         return answers[0]
     why = f": {errors[0]}" if errors else f" within {seconds:.3g} s"
-    raise StoreError(
-        message(
-            f"the store of the process group does not answer{why}",
-            hint="it lives in rank 0 or in the launcher: look there first",
-        )
-    ) from (errors[0] if errors else None)
+    what = f"the store of the process group does not answer{why}"
+    hint = "it lives in rank 0 or in the launcher: look there first"
+    raise StoreError(message(what, hint=hint)) from errors[0] if errors else None
 
 
 def await_key(store: Store, key: str, seconds: float) -> bytes | None:

@@ -119,13 +119,10 @@ class Slots:
         try:  # a page that cannot be had must not be met with while writing
             os.posix_fallocate(arena.handle, arena.used, size)
         except OSError as error:
-            raise SharedMemoryError(
-                message(
-                    f"{size} more bytes of shared memory cannot be had: {error.strerror}",
-                    hint="shared_memory=False, or digrad train --no-shared-memory, sends rows "
-                    "over sockets instead",
-                )
-            ) from error
+            what = f"{size} more bytes of shared memory cannot be had: {error.strerror}"
+            hint = "shared_memory=False, or digrad train --no-shared-memory, sends rows "
+            hint += "over sockets instead"
+            raise SharedMemoryError(message(what, hint=hint)) from error
         slot = MessageSlot(len(self._slots), arena, arena.used, size)
         arena.used += size
         self._slots.append(slot)

@@ -18,7 +18,7 @@ from digrad.engines.processes import exchange
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.handshake import DisagreementError
 from digrad.engines.simulator import Simulator
-from digrad.engines.transports.arena import make_arena, open_arena
+from digrad.engines.transports.shared_memory import make_arena, open_arena
 from digrad.engines.transports.torch_wire import TorchWire
 from digrad.networks import (
     Digraph,

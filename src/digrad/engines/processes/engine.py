@@ -16,18 +16,16 @@ import digrad
 from digrad.algorithms.contract import Verb
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.collectives import Collectives
-from digrad.engines.processes.discovery import connect_near, wanted
 from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
-from digrad.engines.processes.faults import Faults, Naming, Notices
-from digrad.engines.processes.handshake import compare, fingerprint, meet
+from digrad.engines.processes.faults import Faults, Naming, Notices, StoreError, next_corner
+from digrad.engines.processes.handshake import compare, connect_near, fingerprint, meet, wanted
 from digrad.engines.processes.linked import LinkedRows, SentCounter
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.step_mixers import StepMixer, StepRoutes
-from digrad.engines.processes.store import StoreError, next_corner
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
-from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
+from digrad.engines.transports.transport import Split
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb, add_changes
-from digrad.engines.processes.coded import CodedExchange
-from digrad.engines.processes.exchange import Exchange, RankMatrix
+from digrad.engines.processes.exchange import CodedExchange, Exchange, RankMatrix
 from digrad.engines.transports.buffers import TensorPool
 from digrad.engines.transports.transport import Transport
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from types import TracebackType
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
 from digrad.engines.processes.faults import Faults, Naming, Notices, StoreError, next_corner
 from digrad.engines.processes.handshake import compare, connect_near, fingerprint, meet, wanted
-from digrad.engines.processes.linked import LinkedRows, SentCounter
+from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.step_mixers import StepMixer, StepRoutes
 from digrad.engines.transports.buffers import keep_freed_memory
@@ -181,13 +180,6 @@ class Processes(LinkedRows):
         """Return the rows of all nodes, on every rank; not counted."""
         self._check(rows)
         return self._collectives.gather(rows, self.blocks, "gather")
-
-    def sent_by_all(self) -> SentCounter:
-        """Return what all ranks together have sent; every rank has to ask."""
-        own = torch.tensor(astuple(self.sent), dtype=EXACT, device=self._device)
-        like = own.new_empty(())
-        total = self._collectives.total(lambda columns: own[columns], len(own), like, "count")
-        return SentCounter(*(int(number) for number in total.tolist()))
 
     def fail(self, reason: str) -> None:
         """Tell the other ranks why this one stops, so that their errors can say so."""

@@ -1,6 +1,6 @@
 """One product W X whose rows live on several ranks: what travels, and how it is added up.
 
-One product W X whose rows travel in a code: few bytes, which stand for rows.
+Rows travel as they are, rounded, or in a code: few bytes, which stand for rows.
 """
 
 from collections import deque

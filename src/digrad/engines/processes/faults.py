@@ -2,9 +2,7 @@
 
 A rank that waits in vain writes a notice into the process group's store: whom it waited
 for and why it gave up. The culprit is who was waited for and either wrote nothing or gave a
-reason of its own.
-
-The store through which ranks find each other, before and beside their messages.
+reason of its own. Every call of the store has an end in time.
 """
 
 import json
@@ -15,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from torch.distributed import PrefixStore, Store
 
@@ -209,8 +207,10 @@ class Faults:
         """Tell the other ranks why this one stops."""
         self._notices.post(Notice(reason))
 
-    def named(self, error: LinkError, doing: str) -> PeerError:
+    def named(self, error: BaseException, doing: str) -> PeerError | None:
         """Tell the others whom this rank waited for in vain, and find out who is behind it."""
+        if not isinstance(error, LinkError):
+            return None
         whom = " and ".join(f"rank {peer}" for peer in error.peers)
         how = f"for {self._timeout:.3g} s" if error.timed_out else "until the connection broke"
         notice = Notice(f"waited for {whom} {how}, {doing}", error.peers, lost=not error.timed_out)
@@ -218,11 +218,22 @@ class Faults:
         return self._failure
 
 
+class FaultNames(Protocol):
+    """What makes of an error of a link one that names who is behind it."""
+
+    def check(self) -> None:
+        """Raise again what made an earlier call fail."""
+
+    def named(self, error: BaseException, doing: str) -> PeerError | None:
+        """Return the error that names who is behind another; none if it is no link's."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Naming:
     """A ``with`` block in which links may fail; ``doing`` says what for."""
 
-    faults: Faults
+    faults: FaultNames
     doing: str
 
     def __enter__(self) -> None:
@@ -236,8 +247,9 @@ class Naming:
         trace: TracebackType | None,
     ) -> None:
         """Name the rank behind a link that failed."""
-        if isinstance(error, LinkError):
-            raise self.faults.named(error, self.doing) from error
+        named = None if error is None else self.faults.named(error, self.doing)
+        if named is not None:
+            raise named from error
 
 
 _EXCHANGE = re.compile(r"in (exchange \d+ \((\w+)\))")

@@ -1,9 +1,8 @@
 """All ranks compare what they are about to do, before the first message.
 
 Every rank writes a few lines of JSON into the process group's store and reads those of all
-others. Nothing that comes from there is unpickled.
-
-Finding out which ranks live on this machine, by really connecting with them.
+others. Nothing that comes from there is unpickled. Ranks of one machine find each other there too,
+and connect.
 """
 
 import hashlib

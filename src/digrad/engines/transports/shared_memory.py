@@ -3,8 +3,6 @@
 A message on a channel says that rows are there; one back says that they were read, and that
 their memory can be used again. Few bytes travel in the message itself.
 
-Shared memory without a name: one rank writes, ranks of the same machine read in place.
-
 Arenas are anonymous files (``memfd``), handed over through a socket, so nothing is left
 behind however a rank ends. They are sealed: a reader never loses a page under its feet.
 """

@@ -1,7 +1,4 @@
-"""What every way of carrying rows between ranks offers, and how it says that one failed.
-
-Two transports as one: some ranks are reached by the first, all others by the second.
-"""
+"""What every way of carrying rows between ranks offers, and how it says that one failed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias

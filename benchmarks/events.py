@@ -24,7 +24,7 @@ from digrad.problems import Logistic
 from digrad.runs.events import AsynchronousRun
 from digrad.runs.loop import few_threads
 from digrad.runs.recursion import Trials
-from digrad.runs.timing import MessageSizes, alone
+from digrad.runs.timing import MessageSizes, asynchronous_timing
 
 N, P, LR = 20, 400, 0.01
 seconds = perf_counter
@@ -83,7 +83,7 @@ def plain(problem: Logistic, net: Network, clock: Clock, wakes: int) -> float:
 def engine(problem: Logistic, net: Network, clock: Clock, trials: int) -> AsynchronousRun:
     """Return the event engine with so many trials."""
     method = RFast()
-    calendar = alone(method, net, clock, MessageSizes(4 * P, 4)).calendar
+    calendar = asynchronous_timing(method, net, clock, MessageSizes(4 * P, 4)).calendar
     events = Events(method, net, calendar)  # type: ignore[arg-type]
     some = Trials(list(range(trials)), [LR] * trials)
     return AsynchronousRun(method, events, problem, some, lambda t: 1.0)

@@ -28,7 +28,7 @@ from digrad.algorithms import as_algorithm
 from digrad.clocks import Clock
 from digrad.networks import Network, build
 from digrad.optim import Decentralized
-from digrad.runs.timing import MessageSizes, in_step
+from digrad.runs.timing import MessageSizes, synchronous_timing
 from digrad.show.figures import save_figure
 
 METHODS = ("push-pull", "sgp", "ab-cta")
@@ -80,7 +80,7 @@ def run(name: str, net: Network, slow: float, steps: int) -> tuple[list[float], 
     trace = everybody([step() for _ in range(LOOK)])
     latency = median(everybody(exchanging(opt)))
     clock = Clock(trace=tuple(map(tuple, trace)), latency=latency)
-    waiting = in_step(as_algorithm(name), net, clock, MessageSizes(4.0 * WIDTH**2, 4.0))
+    waiting = synchronous_timing(as_algorithm(name), net, clock, MessageSizes(4.0 * WIDTH**2, 4.0))
     dist.barrier()
     began, ends = time.perf_counter(), []
     for _ in range(steps):

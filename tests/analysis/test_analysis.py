@@ -282,7 +282,7 @@ def test_alternatives_stop_where_they_would_take_long():
         ("exponential", 8, 1.0, ""),
         ("multi-sub-ring", 20, 1.0, ""),  # doubly stochastic weights would not help in T steps
         ("complete", 1, 1.0, ""),
-        ("star", 6, 0.0, "--weights doubly-stochastic on the same links: expected mean squared"),
+        ("star", 6, 0.0, 'weights="doubly-stochastic" on the same links: expected mean squared'),
     ],
 )
 def test_the_report_leads_with_a_verdict_and_advises_where_it_helps(name, n, sigma, advice):

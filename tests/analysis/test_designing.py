@@ -184,7 +184,7 @@ def test_two_graphs_own_weights_and_one_node() -> None:
         ({"budget": 0.0}, "drop budget="),
         ({"keep_links": 5}, "5 nodes need at least 8 links.*got 5"),
         ({"add_links": -1}, "cannot add -1 links"),
-        ({"add_links": 1, "local": True}, "--local only weighs links"),
+        ({"add_links": 1, "local": True}, "local=True only weighs links"),
         ({"push_graph": "back"}, "unknown push graph 'back'"),
         ({"seed": -1}, "a seed is an integer"),
     ],

@@ -79,7 +79,7 @@ def test_a_liar_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 def test_a_problem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("quadratic", monkeypatch) == 0
-    assert capsys.readouterr().out.count("ok      ") == 5
+    assert capsys.readouterr().out.count("ok      ") == 6
 
 
 @pytest.mark.parametrize(

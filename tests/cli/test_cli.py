@@ -268,7 +268,7 @@ WRONG = {
     "analyze path.edges": r"roots of the pull graph: +1\n",
     "analyze edges.txt -n 4": "-n belongs to a topology",
     "analyze edges.txt --seed 4": "--seed belongs to a topology",
-    "analyze edges.txt --param p=1": "--param belongs to a topology",
+    "analyze edges.txt --param p=1": "p belongs to a topology",
     "analyze R.csv C.csv --undirected": "weights have directions",
     "compare path staar": "unknown topology 'staar'\n  hint: did you mean 'star'",
     "compare star --weights lasy": "did you mean 'lazy'",
@@ -279,7 +279,7 @@ WRONG = {
 }
 USAGE = {
     "--nope": "No such option",
-    "nope": "No such command 'nope'",
+    "nope": "unknown command 'nope'",
     "analyze": "Missing argument 'WHAT'",
     "analyze star R.csv C.csv": "unexpected extra argument",
     "analyze star --nope": "No such option: --nope",

@@ -9,14 +9,14 @@ from digrad.algorithms import ALGORITHMS, SGP, ABCta, Algorithm, OriginalPushPul
 from digrad.clocks import Clock
 from digrad.networks import Network, Timetable, build, build_any
 from digrad.networks.capacities import Capacities
-from digrad.runs.timing import MessageSizes, in_step
+from digrad.runs.timing import MessageSizes, synchronous_timing
 
 NET = build("exponential", 6)
 SIZES = MessageSizes(8.0, 4.0)
 
 
 def time(method: Algorithm[Any], clock: Clock, steps: int = 10) -> float:
-    return in_step(method, NET, clock, SIZES).time(steps)
+    return synchronous_timing(method, NET, clock, SIZES).time(steps)
 
 
 @pytest.mark.parametrize("waiting", ["barrier", "neighbours"])
@@ -45,10 +45,10 @@ def test_bandwidth_counts_what_is_sent() -> None:
 
 def test_one_exchange_with_neighbours_is_the_plain_recursion() -> None:
     clock = Clock(jitter=0.4, straggler=3.0)
-    timing = in_step(PushPull(y_form="cta"), NET, clock, SIZES)
-    assert [len(trip.links.edges) for trip in timing.waiting.trips] == [18, 18]
-    sgp = in_step(SGP(), NET, clock, SIZES)
-    (x, weights) = sgp.waiting.trips
+    timing = synchronous_timing(PushPull(y_form="cta"), NET, clock, SIZES)
+    assert [len(trip.links.edges) for trip in timing.schedule.trips] == [18, 18]
+    sgp = synchronous_timing(SGP(), NET, clock, SIZES)
+    (x, weights) = sgp.schedule.trips
     assert x.after_gradient
     assert not weights.after_gradient
     T = np.zeros(6)
@@ -80,10 +80,10 @@ def test_lost_messages_are_sent_again_after_a_timeout() -> None:
 
 
 def test_the_same_however_it_is_asked() -> None:
-    one, other = (in_step(PushPull(), NET, Clock(jitter=1.0), SIZES) for _ in range(2))
+    one, other = (synchronous_timing(PushPull(), NET, Clock(jitter=1.0), SIZES) for _ in range(2))
     assert [one.time(t) for t in (0, 3, 70, 71)] == [other.time(t) for t in (0, 3, 70, 71)][:4]
     assert other.time(71) == one.time(71)
-    fresh = in_step(PushPull(), NET, Clock(jitter=1.0), SIZES)
+    fresh = synchronous_timing(PushPull(), NET, Clock(jitter=1.0), SIZES)
     assert fresh.time(71) == one.time(71)
     assert fresh.time(3) == one.time(3)
 
@@ -91,8 +91,9 @@ def test_the_same_however_it_is_asked() -> None:
 def test_steps_without_an_exchange_take_a_gradient_only() -> None:
     clock = Clock(distribution="constant", latency=0.3)
     often = Timetable([NET], every=3)
-    assert in_step(SGP(), often, clock, SIZES).time(10) == pytest.approx(10 + 4 * 0.3)
-    assert in_step(SGP(), Timetable([NET]), clock, SIZES).time(7) == time(SGP(), clock, 7)
+    assert synchronous_timing(SGP(), often, clock, SIZES).time(10) == pytest.approx(10 + 4 * 0.3)
+    same = synchronous_timing(SGP(), Timetable([NET]), clock, SIZES)
+    assert same.time(7) == time(SGP(), clock, 7)
 
 
 def test_each_slot_has_links_of_its_own() -> None:
@@ -103,7 +104,7 @@ def test_each_slot_has_links_of_its_own() -> None:
         for ms in (100.0, 700.0)
     )
     clock = Clock(distribution="constant", capacities=True)
-    found = in_step(PushPull(), Timetable([fast, slow]), clock, SIZES)
+    found = synchronous_timing(PushPull(), Timetable([fast, slow]), clock, SIZES)
     assert found.time(3) == pytest.approx(3 + 2 * (0.1 + 0.7 + 0.1))
 
 
@@ -123,7 +124,7 @@ def test_a_timetable_is_the_plain_recursion_over_the_links_of_each_step(
     clock = Clock(jitter=0.4, straggler=3.0)
     net = build_any(name, 6, **chances)
     assert isinstance(net, Timetable)
-    found = in_step(PushPull(), net, clock, SIZES)
+    found = synchronous_timing(PushPull(), net, clock, SIZES)
     T = np.zeros(6)
     for k in range(20):
         slot, T = net.at(k), T + clock.computing(np.arange(6), np.full(6, k))

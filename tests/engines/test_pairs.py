@@ -10,7 +10,7 @@ from torch import Tensor
 from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.clocks import Clock
 from digrad.clocks.links import LinkDelays
-from digrad.clocks.meetings import MeetingEvents, Meetings, WaitingMeetings
+from digrad.clocks.meetings import BlockingMeetings, MeetingEvents, Meetings
 from digrad.engines.event_state import Activation, EventState, StepSizes
 from digrad.engines.pairs import Pairs
 from digrad.networks import build
@@ -22,7 +22,7 @@ START = (0.5, -0.5)
 
 def meetings(clock: Clock, every: int = 0, n: int = 4) -> Any:
     links = LinkDelays.of(build("undirected-ring", n), clock, 8.0, 0.0)
-    return WaitingMeetings(clock, links, every) if every else Meetings(clock, links)
+    return BlockingMeetings(clock, links, every) if every else Meetings(clock, links)
 
 
 def begun(engine: Pairs) -> EventState:

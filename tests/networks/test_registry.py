@@ -231,7 +231,7 @@ def test_a_topology_s_name_wins_over_a_folder_of_that_name(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [({"n": 4}, "-n"), ({"seed": 0}, "--seed"), ({"params": {"p": "1"}}, "--param")],
+    [({"n": 4}, "n="), ({"seed": 0}, "seed="), ({"params": {"p": "1"}}, "p=")],
 )
 def test_a_file_takes_neither_size_nor_seed_nor_parameters(edges, options, name):
     assert refusal(ParameterError, edges, **options) == (

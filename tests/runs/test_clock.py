@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from torch import nn
 
 import digrad as dg
-from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, OverlapSGP, as_algorithm
+from digrad.algorithms import ALGORITHMS, ASYNCHRONOUS, ON_A_CLOCK, OverlapSGP, as_algorithm
 from digrad.base.errors import DigradError
 from digrad.results.experiment import Experiment, load_experiment, parse_experiment
 from digrad.results.folder import RunFolder
@@ -52,7 +52,7 @@ def test_without_a_clock_nothing_is_written_of_time(tmp_path: Path) -> None:
 
 def test_every_method_has_time_rounds_messages_and_bytes(tmp_path: Path) -> None:
     others = (*ON_A_CLOCK, "push-pull", "local-sgp", "centralized")
-    names = [{"algorithm": name} for name in (*UNWAITING, *others)]
+    names = [{"algorithm": name} for name in (*ASYNCHRONOUS, *others)]
     run(experiment(algorithms=names, clock={"straggler": 5.0}), tmp_path / "run")
     found = rows(tmp_path / "run")
     last = {row["algorithm"]: row for row in found if row["step"] == "12"}
@@ -77,7 +77,7 @@ def test_an_asynchronous_method_has_the_default_clock(tmp_path: Path) -> None:
     assert all(row["time"] for row in rows(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("name", [*UNWAITING, *ON_A_CLOCK])
+@pytest.mark.parametrize("name", [*ASYNCHRONOUS, *ON_A_CLOCK])
 def test_a_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
     goes_on(experiment(algorithms=[{"algorithm": name}], clock={"jitter": 0.4}), tmp_path)
 
@@ -180,7 +180,7 @@ def test_samples_are_a_nodes_own_first_second_and_third() -> None:
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", UNWAITING)
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_divergence_is_found_and_marked(name: str) -> None:
     run = dg.simulate("quadratic", NET, name, lr=1e9, steps=60, every=20, progress=False, dim=2)
     (trial,) = run.results.trials
@@ -267,10 +267,10 @@ def test_simulate_refuses_what_is_no_clock() -> None:
         dg.simulate("quadratic", NET, steps=1, clock={"speed": 3})
 
 
-@pytest.mark.parametrize("name", UNWAITING)
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_what_has_no_steps_is_no_algorithm_of_the_optimizer(name: str) -> None:
     assert name not in ALGORITHMS
-    with pytest.raises(DigradError, match="waits for nobody"):
+    with pytest.raises(DigradError, match="is asynchronous"):
         as_algorithm(name)
 
 

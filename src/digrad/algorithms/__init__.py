@@ -105,8 +105,8 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "deepsqueeze": DeepSqueeze,
     "centralized": Centralized,
 }
-# Methods that wait for nobody: simulated on a clock, not stepped.
-UNWAITING: dict[str, type[Method[Any]]] = {
+# Every node acts by itself: simulated on a clock, not stepped.
+ASYNCHRONOUS: dict[str, type[Method[Any]]] = {
     "r-fast": RFast,
     "asy-sonata": AsySonata,
     "appg": APPG,
@@ -115,7 +115,7 @@ UNWAITING: dict[str, type[Method[Any]]] = {
     "ad-psgd": ADPSGD,
     "swarm-sgd": SwarmSGD,
 }
-METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **UNWAITING}
+METHODS: dict[str, type[Method[Any]]] = {**ALGORITHMS, **ASYNCHRONOUS}
 # Steps that all take without a clock; on one, nodes act by themselves as the papers have it.
 ON_A_CLOCK: dict[str, type[Method[Any]]] = {"osgp": OverlapSGP, "b-cpp": BroadcastCPP}
 for _name, _method in [*METHODS.items(), *ON_A_CLOCK.items()]:
@@ -127,6 +127,7 @@ __all__ = [
     "ADPSGD",
     "ALGORITHMS",
     "APPG",
+    "ASYNCHRONOUS",
     "BCPP",
     "BTPP",
     "CGT",
@@ -147,7 +148,6 @@ __all__ = [
     "SAB",
     "SGP",
     "STPP",
-    "UNWAITING",
     "ABCta",
     "ABSaga",
     "ABSvrg",
@@ -209,7 +209,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     """
     method = as_method(given)
     if not isinstance(method, Algorithm):
-        what = f"{method_name(method)} waits for nobody, so it has no steps that all take"
+        what = f"{method_name(method)} is asynchronous: its nodes do not take steps together"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
         raise ParameterError(message(what, hint=hint))
     return method

@@ -20,11 +20,12 @@ What is sent is a *parcel*, a NamedTuple of rows. A field of it is one of three 
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Method, Scale
+from digrad.algorithms.contract import MessageCounts, Method, Needs, Scale
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -107,3 +108,11 @@ class Asynchronous(Method[S], Generic[S, P]):
     @property
     def loses(self) -> bool:
         return bool(self.adds)
+
+    def messages(self) -> MessageCounts:
+        """Models go over the links of R, sums and shares over those of C."""
+        parcel: Any = self.parcel(self.init(torch.zeros(1, 1, 2)))
+        shares = {*self.sums, *self.adds} if Needs.PULL in self.needs else {*parcel._fields}
+        kinds = [(k in shares, v.shape[-1] > 1) for k, v in parcel._asdict().items()]
+        sent = [(False, True), (True, True), (True, False), (False, False)]
+        return MessageCounts(*map(kinds.count, sent))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Needs, Scale, take_local_steps
-from digrad.algorithms.counting import CountingMixer, costs, traffic
+from digrad.algorithms.counting import CountingMixer, costs, count_messages
 from digrad.algorithms.trials import (
     DIM,
     STEPS,
@@ -261,9 +261,9 @@ def check_costs(algorithm: Algorithm[Any]) -> None:
         if t < 3:
             continue
         kept = {k: v.shape[-1] > 1 for k, v in after._asdict().items() if v is not None}
-        if kept != variables or traffic(mixer.calls) != sent:
+        if kept != variables or count_messages(mixer.calls) != sent:
             raise FailedCheckError(
-                f"step {t} keeps {', '.join(kept)} and sends {tuple(traffic(mixer.calls))}, "
+                f"step {t} keeps {', '.join(kept)} and sends {tuple(count_messages(mixer.calls))}, "
                 f"step 3 {', '.join(variables)} and {tuple(sent)}",
                 "send and keep the same in every step, so that memory and bytes can be counted",
             )

@@ -29,6 +29,7 @@ S = TypeVar("S")
 
 Form = Literal["atc", "cta"]
 Verb = Literal["pull", "push"]
+MixerVerb = Literal["pull", "push", "mean"]
 Scale = float | Tensor  # a number, or one for each trial
 Change = tuple[Scale, Tensor]  # (α, D) stands for αD
 
@@ -81,6 +82,23 @@ class Mixer(Protocol):
     def mean(self, rows: Tensor, /) -> Tensor:
         """(1/n) 11ᵀ X: what a server would do; only the centralized yardstick uses it."""
         ...
+
+
+class MixerBase(ABC):
+    """A mixer whose verbs are one method."""
+
+    @abstractmethod
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        """W(X + Σ αD), W being the matrix of a verb."""
+
+    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self.mix("pull", rows, changes, of)
+
+    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
+        return self.mix("push", rows, changes, of)
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        return self.mix("mean", rows, (), "")
 
 
 @runtime_checkable
@@ -145,8 +163,9 @@ class MessageCounts(NamedTuple):
 
 
 class Method(ABC, Generic[S]):
-    """What synchronous and asynchronous methods have in common: what is known of a state."""
+    """What synchronous, asynchronous and pairwise methods have in common."""
 
+    sending_hint: ClassVar[str] = ""  # what descriptions of its messages end in
     registered: ClassVar[str] = ""  # its name on the command line and in files
     needs: ClassVar[Needs] = Needs.PULL | Needs.PUSH
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
@@ -192,6 +211,10 @@ class Method(ABC, Generic[S]):
     def loses(self) -> bool:
         """Whether what is in a lost message would be lost for good."""
         return False
+
+    def messages(self) -> MessageCounts:
+        """Return what one exchange sends over each link; of an ``Algorithm`` it is counted."""
+        return MessageCounts()
 
     @property
     def speed(self) -> float:

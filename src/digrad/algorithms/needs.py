@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from digrad.algorithms.contract import Method, Needs, method_name
-from digrad.base.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message, param
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import Network, listed
@@ -76,7 +76,8 @@ def _trees(who: str, net: Slot, needs: Needs) -> str:
     return message(
         f"{who} needs zero-one weights on two spanning trees with a common root, "
         f"but {name}[{i}, {j}] = {entries.data[k]:.6g}",
-        hint="use --weights spanning-tree or the topology binary-tree; push-pull takes any weights",
+        hint=f"use {param('weights', 'spanning-tree')} or the topology binary-tree; "
+        "push-pull takes any weights",
     )
 
 
@@ -100,7 +101,7 @@ def _two_way(who: str, net: Slot, needs: Needs) -> str:
     j, i = (net.name(node) for node in divmod(int(alone[0]), net.n))
     return message(
         f"{who} averages pairs, and the link {j} -> {i} has no way back",
-        hint="use r-fast, which takes one-way links, or --undirected",
+        hint=f"use r-fast, which takes one-way links, or {param('undirected', True)}",
     )
 
 
@@ -110,7 +111,7 @@ def _symmetric(who: str, net: Slot, needs: Needs) -> str:
         return ""
     i, j = (int(index[gaps.data.argmax()]) for index in gaps.coords)
     both_ways = (
-        "use --weights metropolis"
+        f"use {param('weights', 'metropolis')}"
         if net.pull_graph.is_symmetric
         else ("use push-pull, which takes one-way links")
     )
@@ -127,7 +128,7 @@ def _doubly_stochastic(who: str, net: Slot, needs: Needs) -> str:
     if abs(sums[j] - 1) <= TOLERANCE:
         return ""
     scalable = isinstance(net, Network) and len(net.pull_roots) == net.n
-    better = "use --weights doubly-stochastic, or " if scalable else "use "
+    better = f"use {param('weights', 'doubly-stochastic')}, or " if scalable else "use "
     return message(
         f"{who} needs doubly stochastic weights, but column {j} of R sums to {sums[j]:.6g}",
         hint=f"{better}push-pull, which needs only a common root",
@@ -151,8 +152,9 @@ def _strongly_connected(who: str, net: Network, needs: Needs) -> str:
             f"{who} needs a strongly connected {graph} graph: "
             f"node {lost} cannot be reached from node {start}",
             *more,
-            hint="use push-pull, which needs only a common root; --largest-component keeps "
-            "the largest strongly connected part of a graph",
+            hint="use push-pull, which needs only a common root; "
+            f"{param('largest_component', True)} keeps the largest strongly connected part of a "
+            "graph",
         )
     return ""
 
@@ -167,7 +169,8 @@ def _above_minus_third(who: str, net: Slot, needs: Needs) -> str:
     return message(
         f"{who} needs every eigenvalue of R above -1/3, but the smallest is {smallest:.6g}, "
         f"give or take {error:.0e}",
-        hint="use exact-diffusion, which averages R with the identity, or --weights lazy",
+        hint="use exact-diffusion, which averages R with the identity, or "
+        f"{param('weights', 'lazy')}",
     )
 
 

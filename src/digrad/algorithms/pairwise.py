@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Method, Needs, S, Scale
+from digrad.algorithms.contract import MessageCounts, Method, Needs, S, Scale
 from digrad.base.checks import whole
 
 
@@ -18,8 +18,12 @@ class Pairwise(Method[S]):
     """A method of meetings: ``init``, ``meet``, and ``local`` for gradients in between."""
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.STRONGLY_CONNECTED | Needs.TWO_WAY
+    sending_hint: ClassVar[str] = " each way when two meet"
     every: int = 1  # gradients of a node from one meeting to the next
     waits: ClassVar[bool] = False  # whether a node that wants to meet waits for the other one
+
+    def messages(self) -> MessageCounts:
+        return MessageCounts(pull_vectors=1)
 
     @abstractmethod
     def meet(self, s: S, other: S, g: Tensor, lr: Scale) -> tuple[S, S]:

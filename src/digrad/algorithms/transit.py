@@ -26,9 +26,8 @@ from digrad.algorithms.contract import (
     Mixer,
     Scale,
     method_name,
-    take_local_steps,
 )
-from digrad.algorithms.counting import DIM, STEPS, Call, CountingMixer
+from digrad.algorithms.counting import Call, try_steps
 from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
 from digrad.algorithms.states import joined
 from digrad.algorithms.wrapper import Wrapper
@@ -128,14 +127,6 @@ class _Waiting:
         return mixed  # type: ignore[no-any-return]
 
 
-@torch.no_grad()
 def pushes(algorithm: Algorithm[Any]) -> list[Call]:
     """Return the pushes of one step, once an algorithm has its stride."""
-    x = torch.zeros(1, DIM)
-    state, mixer = algorithm.init(x), CountingMixer()
-    for _ in range(STEPS):
-        mixer.calls.clear()
-        state = algorithm.step(
-            take_local_steps(algorithm, state, lambda k, _: x, 0.0), x, mixer, 0.0
-        )
-    return [call for call in mixer.calls if call.verb == "push"]
+    return [call for call in try_steps(algorithm)[1][-1] if call.verb == "push"]

@@ -21,7 +21,7 @@ from digrad.algorithms.contract import (
     add_changes,
     take_local_steps,
 )
-from digrad.algorithms.counting import Call, CountingMixer, checked_state
+from digrad.algorithms.counting import Call, CountingMixer, check_state
 from digrad.algorithms.needs import check
 from digrad.base.counters import Sampler
 from digrad.base.errors import NetworkError, ParameterError
@@ -73,7 +73,7 @@ class RecordingMixer(CountingMixer):
         assert isinstance(self._inner, Drawing)
         return self._inner.uniforms(like, purpose, nodes)
 
-    def _mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+    def mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         self.calls.append(Call(verb, rows.shape[-1], of))
         if verb == "mean":
             return self._inner.mean(rows)
@@ -119,14 +119,14 @@ class Rehearsal:
         """Yield the state before each step, and the gradients of that step."""
         mixer, s = (
             DenseMixer(self.net),
-            checked_state(self.algorithm, self.algorithm.init(self.start())),
+            check_state(self.algorithm, self.algorithm.init(self.start())),
         )
         for t in range(steps):
             mixer.t = t
             s = self.take_local_steps(t, s, self.lr)
             g = self.gradient(t, self.algorithm.point(s))
             yield s, g
-            s = checked_state(self.algorithm, self.algorithm.step(copied(s), g, mixer, self.lr))
+            s = check_state(self.algorithm, self.algorithm.step(copied(s), g, mixer, self.lr))
 
 
 def _drawn(*shape: int, seed: int) -> Tensor:

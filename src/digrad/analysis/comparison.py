@@ -19,6 +19,7 @@ from digrad.base.errors import (
     UnknownNameError,
     lookup,
     message,
+    param,
 )
 from digrad.base.text import number
 from digrad.networks import TIMETABLES, TOPOLOGIES, AnyNetwork, Network, build_any
@@ -132,7 +133,7 @@ def scaling(
         ParameterError: if none of them has a transient time above 0, so that there is no curve.
     """
     for name in filter(is_file, names):
-        hint = "drop --figure, or name topologies alone"
+        hint = f"drop {param('figure')}, or name topologies alone"
         raise ParameterError(message(f"{name} has one size, so it does not scale", hint=hint))
     sizes = [2**k for k in range(1, max(largest, 2).bit_length())]
     sizes = [n for n in sizes if n < largest] + [largest]
@@ -146,7 +147,7 @@ def scaling(
         raise ParameterError(
             message(
                 f"no transient time above 0 up to n = {largest}: there is nothing to draw",
-                hint="drop --figure, or take a larger n and sigma > 0",
+                hint=f"drop {param('figure')}, or take a larger n and sigma > 0",
             )
         )
     return curves

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy.sparse import csr_array
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message, param
 from digrad.networks import Network
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import listed
@@ -72,7 +72,9 @@ def losses(network: Network) -> Losses:
     links = np.unique(np.vstack([network.pull_graph.edges, network.push_graph.edges]), axis=0)
     if network.n + len(links) > MOST:
         what = f"{network.n:,} nodes and {len(links):,} links are too many to lose in turn"
-        raise ParameterError(message(what, hint=f"--losses takes up to {MOST:,} of them together"))
+        raise ParameterError(
+            message(what, hint=f"{param('losses')} takes up to {MOST:,} of them together")
+        )
     everybody = np.arange(network.n)
     nodes = [
         WeakPoint(i, None, remains, np.setdiff1d(everybody, [*remains, i]))
@@ -126,7 +128,6 @@ def report(found: Losses) -> RenderableType:
     for loss in sorted(every, key=lambda loss: len(loss.remains))[:SHOWN]:
         others = listed(net, loss.cut_off)
         table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
-    more = (
-        [Text(f"  and {len(every) - SHOWN} more; --json names all")] if len(every) > SHOWN else []
-    )
+    rest = len(every) - SHOWN
+    more = [Text(f"  and {rest} more; to_dict() and JSON name all")] if rest > 0 else []
     return Group(head, Text(f"  single points of failure: {counts}"), table, *more)

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from digrad.base.errors import param
 from digrad.base.text import number, plain
 
 if TYPE_CHECKING:
@@ -158,11 +159,12 @@ def _closed_forms(a: "Analysis") -> RenderableType:
 def _advice(a: "Analysis") -> Iterable[str]:
     """Name other weights on the same links that do better at T, and by how much."""
     # Only weights of one graph can be chosen by an option.
-    style = "--weights {}" if a.network.pull_graph == a.network.push_graph else "{} weights"
+    same = a.network.pull_graph == a.network.push_graph
     for name, other in a.alternatives.items():
         if other.outlook < HELPS * a.outlook:
+            weights = param("weights", name) if same else f"{name} weights"
             yield (
-                f"{style.format(name)} on the same links: expected mean squared gradient over "
+                f"{weights} on the same links: expected mean squared gradient over "
                 f"T = {a.setting.T:,} steps {number(other.outlook, 3)} (now "
                 f"{number(a.outlook, 3)}), guaranteed {number(other.bound_certified, 3)} (now "
                 f"{number(a.bound_certified, 3)})"

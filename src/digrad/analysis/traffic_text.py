@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from digrad.base.errors import param
 from digrad.base.text import number
 from digrad.networks.traffic import Traffic
 
@@ -29,7 +30,7 @@ def _lines(step: Traffic) -> Iterator[tuple[str, str]]:
         yield "seconds", f"{number(step.seconds_per_step, 4)} a step ({told})"
         yield "waits for", str(step.bottleneck)
     elif step.bytes_per_step is None:
-        yield "seconds", "unknown: --model-mb says how large a model is"
+        yield "seconds", f"unknown: {param('model_mb')} says how large a model is"
     else:
         yield "seconds", "unknown: no latency or bandwidth of a link is known"
     if step.cost is not None:

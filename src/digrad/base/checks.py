@@ -8,7 +8,7 @@ from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any
 
-from digrad.base.errors import ParameterError, message, shown
+from digrad.base.errors import ParameterError, message, param, shown
 
 LARGEST = 2**63 - 1  # no array has more of anything
 
@@ -36,7 +36,7 @@ def seed_of(value: Any, bits: int = 63) -> int:
     if isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**bits:
         return int(value)
     what = f"a seed is an integer in 0 .. 2^{bits} - 1, got {shown(value)}"
-    raise ParameterError(message(what, hint="pass --seed 0"))
+    raise ParameterError(message(what, hint=f"pass {param('seed', 0)}"))
 
 
 def real(

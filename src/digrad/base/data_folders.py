@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError, message, param
 
 VARIABLE = "DIGRAD_DATA"
 
@@ -41,7 +41,7 @@ def cache_folder(platform: str = sys.platform) -> Path:
     try:
         return Path.home() / default / "digrad"
     except RuntimeError as error:
-        hint = f"name a folder: --data-dir, or the environment variable {VARIABLE}"
+        hint = f"name a folder: {param('data_dir')}, or the environment variable {VARIABLE}"
         raise ParameterError(
             message("there is no home folder to keep data in", hint=hint)
         ) from error

@@ -4,21 +4,13 @@ Every text says what is wrong, where and with which number; a line that starts w
 ``hint:`` says what to do about it. The command line prints the text and exits with 2.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-# Hints are written in the words of the command line; elsewhere they are told in Python's.
-_SPOKEN = ContextVar("spoken", default="python")
-_FLAGS = ("resume", "largest-component", "undirected", "local")
-_VALUES = r"\d[\w.]*|cpu|b?float\d+|doubly-stochastic|lazy|metropolis|spanning-tree|uniform"
-# Whole commands stay as they are; of the rest, an option with the value that may follow it.
-_OPTION = re.compile(rf"`[^`]*`|(?:digrad|torchrun) [^,;]*|--([a-z-]+[a-z])(?: ({_VALUES})\b)?")
 
 SLIP = 0.8  # how alike two names are that differ by a slip of the pen
 MOST_MEANT = 3
@@ -76,47 +68,65 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
+def as_keyword(name: str, value: Any = None) -> str:
+    """Write a parameter as a keyword of Python, with a value or without.
+
+    >>> as_keyword("weights", "lazy"), as_keyword("out")
+    ('weights="lazy"', 'out=')
+    """
+    text = f'"{value}"' if isinstance(value, str) else f"{value}"
+    return f"{name}=" if value is None else f"{name}={text}"
+
+
+def as_key(name: str, value: Any = None) -> str:
+    """Write a parameter as a key of an experiment file.
+
+    >>> as_key("weights", "lazy"), as_key("undirected", True)
+    ('weights = "lazy"', 'undirected = true')
+    """
+    text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+    return name if value is None else f"{name} = {text}"
+
+
+Spelling = Callable[[str, Any], str]
+_SPELLING: ContextVar[Spelling] = ContextVar("spelling", default=as_keyword)
+
+
 @contextmanager
-def on_command_line() -> Iterator[None]:
-    """Tell hints as the command line writes them."""
-    token = _SPOKEN.set("command line")
+def spelling(spell: Spelling) -> Iterator[None]:
+    """Have ``param`` write parameters as the front does that the user sits at."""
+    token = _SPELLING.set(spell)
     try:
         yield
     finally:
-        _SPOKEN.reset(token)
+        _SPELLING.reset(token)
 
 
-def message(what: str, *details: str, hint: str = "", python: str = "") -> str:
+def param(name: str, value: Any = None) -> str:
+    """Write a parameter as the user would: by default as a keyword of Python.
+
+    >>> f"use {param('weights', 'lazy')}, or another {param('seed')}"
+    'use weights="lazy", or another seed='
+    >>> with spelling(as_key):
+    ...     f"use {param('weights', 'lazy')}"
+    'use weights = "lazy"'
+    """
+    return _SPELLING.get()(name, value)
+
+
+def message(what: str, *details: str, hint: str = "") -> str:
     """Lay out an error text: what is wrong, indented details, then the fix.
 
-    Args:
-        what: is wrong.
-        details: a line each.
-        hint: the fix, in the words of the command line.
-        python: the same for who calls from Python; by default options become arguments.
+    Parameters in it are written by ``param``, so that each front has its own words for them.
 
-    >>> print(message("n must be at least 2, got n = 1", hint="pass n = 2, or --weights lazy"))
+    >>> print(message("n must be at least 2, got n = 1", hint=f"pass {param('n', 2)}"))
     n must be at least 2, got n = 1
-      hint: pass n = 2, or weights="lazy"
+      hint: pass n=2
     """
-    if _SPOKEN.get() == "python":
-        hint = python or _OPTION.sub(_argument, hint)
     lines = [what, *(f"  {line}" for line in details)]
     if hint:
         lines.append(f"  hint: {hint}")
     return "\n".join(lines)
-
-
-def _argument(option: re.Match[str]) -> str:
-    """Write an option as Python does: ``--weights lazy`` as ``weights="lazy"``."""
-    if not option[1]:
-        return option[0]
-    name, value = option[1].replace("-", "_"), option[2]
-    if option[1] in _FLAGS:
-        return f"{name}=True{f' {value}' if value else ''}"
-    if value is None:
-        return f"{name}="
-    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'
 
 
 def lookup(table: Mapping[str, T], name: str, what: str) -> T:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from digrad.base.errors import DigradError, on_command_line
+from digrad.base.errors import DigradError
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
@@ -71,8 +71,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            with on_command_line():
-                app()
+            app()
         finally:
             print(end="", flush=True)  # here, since an error at exit could not be caught
     except DigradError as error:

@@ -354,51 +354,27 @@ def list_algorithms() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from digrad.algorithms import ALGORITHMS, ON_A_CLOCK, UNWAITING, costs
-    from digrad.runs.timing import kept_vectors
+    from digrad.algorithms import METHODS, ON_A_CLOCK, costs
+    from digrad.algorithms.counting import describe_traffic
 
     rows = Table(box=None, padding=(0, 2), header_style="dim", show_edge=False)
     for column in ("name", "needs", "exact", "memory", "sends per step", "what it is"):
         rows.add_column(column)
-    alone = {**UNWAITING, **{f"{name}, on a clock": kind for name, kind in ON_A_CLOCK.items()}}
-    for name, make in (*ALGORITHMS.items(), *alone.items()):
+    on_clock = {f"{name}, on a clock": kind for name, kind in ON_A_CLOCK.items()}
+    for name, make in (*METHODS.items(), *on_clock.items()):
         method: Any = make()
         needs = [str(flag.name).lower().replace("_", " ") for flag in make.needs]
-        if name in ALGORITHMS:
-            memory, sends = costs(method).memory, _traffic(costs(method).traffic)
-        else:
-            memory, sends = kept_vectors(method), _sent_alone(method)
-            needs += ["no loss"] if method.loses else []
+        needs += ["no loss"] if method.loses else []
+        memory = costs(method).memory
         rows.add_row(
             Text(name, style="bold"),
             ", ".join(needs),
             "yes" if make.exact else "no",
             f"{memory} vector{'s' if memory > 1 else ''}",
-            sends,
+            describe_traffic(method),
             Text((make.__doc__ or "").splitlines()[0]),
         )
     show(rows, width=220)
-
-
-def _sent_alone(method: Any) -> str:
-    """Say what a node that acts by itself sends over each link after a gradient."""
-    from digrad.algorithms import MessageCounts, Pairwise
-    from digrad.runs.timing import parcel_sizes
-
-    if isinstance(method, Pairwise):
-        return "1 each way when two meet"
-    (pulled, pull_scalars), (pushed, push_scalars) = parcel_sizes(method)
-    return _traffic(MessageCounts(pulled, pushed, push_scalars, pull_scalars))
-
-
-def _traffic(traffic: Any) -> str:
-    """Say what a step sends over each link."""
-    parts = [
-        (traffic.pull_vectors, "pull"),
-        (traffic.push_vectors, "push"),
-        (traffic.pull_scalars + traffic.push_scalars, "scalar"),
-    ]
-    return " + ".join(f"{count} {what}" for count, what in parts if count) or "all to a server"
 
 
 @listing.command("problems")

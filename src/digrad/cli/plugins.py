@@ -1,13 +1,14 @@
 """Commands of other distributions, found by their entry points; imported when they are used."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from digrad.base.errors import UnknownNameError, lookup, message
+from digrad.base.errors import UnknownNameError, as_key, lookup, message, spelling
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
@@ -28,7 +29,15 @@ class CommandGroup(TyperGroup):
         return _command(cmd_name, lambda: None, help=f"From {_origin(plugins[cmd_name])}.")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command to run; one of a plugin is imported here."""
+        """Return the command to run; one of a plugin is imported here.
+
+        From here on errors name parameters as this command does.
+        """
+        name, command, rest = self._resolve(ctx, args)
+        ctx.with_resource(spelling(partial(as_option, command)))
+        return name, command, rest
+
+    def _resolve(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if super().get_command(ctx, name) is None:
             if (point := plugin_commands().get(name)) is not None:
@@ -39,6 +48,18 @@ class CommandGroup(TyperGroup):
             if not name.startswith("-"):
                 lookup(dict.fromkeys(self.list_commands(ctx)), name, "command")
         return super().resolve_command(ctx, args)
+
+
+def as_option(command: Any, name: str, value: Any = None) -> str:
+    """Write a parameter as an option of a command; one it does not have is a key of its file."""
+    wanted = f"no_{name}" if value is False else name
+    for each in getattr(command, "commands", {}).values() or [command]:
+        for option in each.params:
+            for flag in map(str, (*option.opts, *option.secondary_opts)):
+                if flag.lstrip("-").replace("-", "_") == wanted:
+                    bare = value is None or isinstance(value, bool)
+                    return flag if bare else f"{flag} {value}"
+    return as_key(name, value)
 
 
 def plugin_commands() -> dict[str, EntryPoint]:

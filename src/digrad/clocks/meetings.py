@@ -72,7 +72,7 @@ class _MeetingState:
 
 
 @dataclass
-class WaitingMeetings:
+class BlockingMeetings:
     """Nodes that wait for a neighbour after ``every`` gradients."""
 
     clock: Clock

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from digrad.clocks.changing import ChangingLinkDelays
 from digrad.clocks.clock import Clock
 from digrad.clocks.draws import LOSS, Floats, Integers, uniform
-from digrad.clocks.links import LinkDelays
+from digrad.clocks.links import ChangingLinkDelays, LinkDelays
 
 STRETCH = 64  # steps whose times are drawn at once
 

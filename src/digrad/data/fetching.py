@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from digrad.base.atomic import WriteError, create
-from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import DigradError, ParameterError, lookup, message, param
 from digrad.data.digits import SOURCE
 from digrad.data.mirrors import Remote
 from digrad.data.sets import DATASETS, home_of
@@ -241,5 +241,5 @@ def _disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "choose a folder that can be written to, with --data-dir"
+        hint = f"choose a folder that can be written to, with {param('data_dir')}"
         raise WriteError(message(f"cannot use {path}: {error}", hint=hint)) from error

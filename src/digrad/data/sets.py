@@ -157,13 +157,15 @@ def find_files(name: str, folder: str | Path | None = None) -> Path:
     begun = len(lost[best]) < max(map(len, lost.values()))
     home = best if begun else home_of(name, folder)
     files = lost[best] if begun else [file.name for file in chosen.files]
-    where = f" --data-dir {root}" if folder else ""
+    fetch = f"`digrad data fetch {name}`"
+    if folder:
+        fetch = f"`digrad data fetch {name} --data-dir {root}`"
     raise MissingDataError(
         message(
             f"{name}: not all of its files are in {home}; missing are",
             *(f"  {file}" for file in files),
             *([f"or, unpacked, {chosen.unpacked}"] if chosen.unpacked and not begun else []),
-            hint=f"`digrad data fetch {name}{where}` downloads them; or put them there yourself; "
+            hint=f"{fetch} downloads them; or put them there yourself; "
             f"or say where they are: {VARIABLE}=FOLDER, or data_dir in [problem] of an experiment",
         )
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.pairwise import Pairwise
-from digrad.clocks.meetings import MeetingEvents, Meetings, WaitingMeetings
+from digrad.clocks.meetings import BlockingMeetings, MeetingEvents, Meetings
 from digrad.engines.event_state import (
     Activation,
     EventState,
@@ -32,7 +32,7 @@ class Pairs:
     def __init__(
         self,
         method: Pairwise[Any],
-        meetings: Meetings | WaitingMeetings,
+        meetings: Meetings | BlockingMeetings,
         *,
         device: torch.device | str = "cpu",
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
 
 Floats = NDArray[np.float64]
 Columns = Mapping[str, Sequence[Any]]  # an attribute's value for every link of a file
@@ -177,5 +177,7 @@ def check_unnamed(attributes: LinkAttributes | None, what: str) -> None:
     """Refuse names of attributes for something that has no attributes with names."""
     for kind, name in (attributes.given if attributes else {}).items():
         raise ParameterError(
-            message(f"{what}, so there is no attribute {name!r}", hint=f"drop --{kind}-attr")
+            message(
+                f"{what}, so there is no attribute {name!r}", hint=f"drop {param(f'{kind}_attr')}"
+            )
         )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.checks import real, seed_of
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup, message, param
 from digrad.base.streams import drawn
 from digrad.networks.slot import Slot
 
@@ -256,5 +256,5 @@ def _check_own(slot: Slot, name: str, lines: Lines) -> None:
     if len(alone):
         i = slot.name(int(alone[0]))
         what = f"links may be known to fail only where nodes count themselves, but {name}[{i}, {i}]"
-        hint = 'use --weights lazy, or loss = { share = ..., kind = "returned" }'
+        hint = f"use {param('weights', 'lazy')}, or losses that are returned to their sender"
         raise ParameterError(message(f"{what} = 0", hint=hint))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import FileFormatError, NetworkError, message
+from digrad.base.errors import FileFormatError, NetworkError, message, param
 from digrad.base.files import text_of
 from digrad.base.memory import check_memory
 from digrad.networks.capacities import Columns, LinkAttributes, read_capacities
@@ -136,8 +136,8 @@ def graphml(raw: bytes) -> LinkList:
 def _unused(columns: list[str]) -> str:
     shown = ", ".join(f"column {name}" if name.isdigit() else name for name in columns)
     return (
-        f"not used: {shown} (--latency-attr, --bandwidth-attr, --cost-attr say what a link's "
-        "attributes are)"
+        f"not used: {shown} ({param('latency_attr')}, {param('bandwidth_attr')}, "
+        f"{param('cost_attr')} say what a link's attributes are)"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message, shown
+from digrad.base.errors import NetworkError, message, param, shown
 from digrad.networks.capacities import Capacities
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.slot import Slot
@@ -97,7 +97,7 @@ def _no_common_root(net: Network, pull: Nodes, push: Nodes) -> str:
             more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
             details.append(f"{what} these parts: {', '.join(parts[:4])}{more}")
     hint = "one strongly connected graph for both is always enough; "
-    hint += "--largest-component keeps the largest such part of a graph"
+    hint += f"{param('largest_component', True)} keeps the largest such part of a graph"
     if len(push) == net.n:
         hint = "methods that only push, such as sgp and push-diging, take C alone: leave R out"
     return message(

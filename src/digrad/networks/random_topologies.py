@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.checks import LARGEST, flag, real, whole
-from digrad.base.errors import NetworkError, ParameterError, message
+from digrad.base.errors import NetworkError, ParameterError, message, param
 from digrad.base.memory import check_memory
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Digraph, check_links, size_of
@@ -217,7 +217,7 @@ def _draw_until_connected(n: int, draw: Callable[[], NDArray[np.int64]], what: s
 def _gave_up(n: int, tries: int, what: str) -> str:
     return message(
         f"none of {tries} graphs with n = {n} and {what} was strongly connected",
-        hint="make links more likely, or try another --seed",
+        hint=f"make links more likely, or try another {param('seed')}",
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union, Unpack
 import numpy as np
 
 from digrad.base.checks import flag, kind_of, whole
-from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
@@ -43,7 +43,7 @@ def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int =
     """Breadth-first tree pair of another topology, with zero-one weights.
 
     Models flow from the root down one tree, trackers up the other; nπ = n. For a graph of
-    your own use ``weigh(graph, "spanning-tree")`` or ``--weights spanning-tree``.
+    your own use ``weigh(graph, "spanning-tree")``.
 
     Args:
         n: number of nodes.
@@ -148,22 +148,24 @@ def built(
         )
     elif undirected:
         hint = "take undirected-ring, or another two-way topology"
-        raise ParameterError(message(f"--undirected belongs to files, not to {what}", hint=hint))
+        raise ParameterError(
+            message(f"{param('undirected')} belongs to files, not to {what}", hint=hint)
+        )
     else:
         check_unnamed(attributes, f"{what!r} is a topology")
         known = {**TOPOLOGIES, **TIMETABLES}
         make = load_object(what, folders) if is_own(what) else lookup(known, what, KIND)
         made = _topology(make, what, DEFAULT_N if n is None else n, params or {}, seed)
     if isinstance(made, Timetable):
-        for option, used in (("--weights", weights), ("--largest-component", largest_component)):
-            if used or push_graph != "same":
-                said = option if used else "--push-graph"
-                what = f"{what} is a timetable, whose slots have weights of their own"
-                raise ParameterError(message(what, hint=f"drop {said}"))
+        chosen = {"weights": weights, "largest_component": largest_component}
+        chosen["push_graph"] = push_graph != "same"
+        for name in (name for name, value in chosen.items() if value):
+            what = f"{what} is a timetable, whose slots have weights of their own"
+            raise ParameterError(message(what, hint=f"drop {param(name)}"))
         return made
     if isinstance(made, Network):
         if largest_component:
-            hint = "drop --largest-component"
+            hint = f"drop {param('largest_component')}"
             raise ParameterError(message(f"{what} comes with weights for all its nodes", hint=hint))
         return _reweighed(made, weights, push_graph, what)
     graph = largest_part(made) if largest_component else made
@@ -247,12 +249,10 @@ def takes_seed(topology: Callable[..., Any]) -> bool:
 
 
 def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int | None) -> None:
-    given = [("-n", n is not None), ("--param", bool(params)), ("--seed", seed is not None)]
-    for option, used in given:
-        if used:
-            raise ParameterError(
-                message(f"{option} belongs to a topology; a file has its own nodes", hint="drop it")
-            )
+    for name, value in {"n": n, "seed": seed, **(params or {})}.items():
+        if value is not None:
+            what = f"{param(name)} belongs to a topology; a file has its own nodes"
+            raise ParameterError(message(what, hint="drop it"))
 
 
 def _topology(
@@ -276,7 +276,7 @@ def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) ->
         raise ParameterError(
             message(
                 f"{what} comes with two graphs and weights of its own",
-                hint="drop --weights and --push-graph",
+                hint=f"drop {param('weights')} and {param('push_graph')}",
             )
         )
     return weigh(net.pull_graph, weights or "uniform", push_graph)
@@ -293,8 +293,7 @@ def largest_part(graph: Digraph) -> Digraph:
     if not len(dropped):
         return graph
     part = graph.subgraph(kept)
-    note = (
-        f"--largest-component dropped {len(dropped)} of {graph.n} nodes: {listed(graph, dropped)}"
-    )
+    kept_part = param("largest_component", True)
+    note = f"{kept_part} dropped {len(dropped)} of {graph.n} nodes: {listed(graph, dropped)}"
     notes = [*part.notes, note]
     return Digraph(part.n, part.edges, part.names, capacities=part.capacities, notes=notes)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError, message, param
 from digrad.networks.network import Network
 
 MBIT = 8.0  # of a megabyte
@@ -34,14 +34,14 @@ class Load:
 
     def __post_init__(self) -> None:
         for name, least, value in (
-            ("model-mb", "above 0", self.model_mb),
-            ("port-mbit", "above 0", self.port_mbit),
-            ("compute-ms", "at least 0", self.compute_ms),
+            ("model_mb", "above 0", self.model_mb),
+            ("port_mbit", "above 0", self.port_mbit),
+            ("compute_ms", "at least 0", self.compute_ms),
         ):
             if value is None:
                 continue
             if not (isfinite(value) and (value > 0 or (value == 0 and least == "at least 0"))):
-                hint = f"for example --{name} 10"
+                hint = f"for example {param(name, 10)}"
                 raise ParameterError(message(f"{name} must be {least}, got {value:g}", hint=hint))
 
 

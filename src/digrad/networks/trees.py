@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message
+from digrad.base.errors import NetworkError, message, param
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.search import hops
 from digrad.networks.structure import roots
@@ -59,7 +59,7 @@ def best_root(pull: Digraph, push: Digraph) -> int:
             message(
                 "the two graphs have no common root, so no pair of spanning trees (Assumption 2.1)",
                 hint="one strongly connected graph for both is always enough; "
-                "--largest-component keeps the largest such part of a graph",
+                f"{param('largest_component', True)} keeps the largest such part of a graph",
             )
         )
     visits = 2 * pull.n + len(pull.edges) + len(push.edges)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network, listed
@@ -21,7 +21,6 @@ from digrad.networks.trees import spanning_tree_weights
 
 Pair = tuple[csr_array, csr_array]
 PushGraph = Literal["same", "reverse"]
-OTHERWISE = "use --weights metropolis where links are two-way, or uniform"
 ENTRY_BYTES = 24  # that an entry of a sparse system takes once it is solved
 
 
@@ -72,7 +71,7 @@ def metropolis(pull: Digraph, push: Digraph) -> Pair:
                 message(
                     "Metropolis weights need every link in both directions, but "
                     f"{graph.name(j)} -> {graph.name(i)} has no way back",
-                    hint="use --weights doubly-stochastic, or uniform",
+                    hint=f"use {param('weights', 'doubly-stochastic')}, or uniform",
                 )
             )
     return _metropolis(pull), _metropolis(push)
@@ -142,7 +141,7 @@ def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
     raise NetworkError(
         message(
             f"doubly stochastic scaling stalled at an error of {np.abs(error).max():.3g}",
-            hint="use --weights uniform",
+            hint=f"use {param('weights', 'uniform')}",
         )
     )
 
@@ -181,7 +180,7 @@ def _check_hubs(graph: Digraph) -> None:
     check_memory(
         filled * ENTRY_BYTES,
         f"doubly stochastic weights need a system with {filled:.2g} entries, as {hub}, and that",
-        hint=OTHERWISE,
+        hint=_cheaper_weights(),
         error=NetworkError,
     )
 
@@ -197,7 +196,11 @@ def _check_filling(system: csr_array) -> None:
     entries = system.tocoo()
     width = 1 + int(np.abs(np.subtract(*(place[c] for c in entries.coords))).max(initial=0))
     what = f"to solve for the doubly stochastic weights of {n:,} nodes"
-    check_memory(1.0 * n * width * ENTRY_BYTES, what, hint=OTHERWISE, error=NetworkError)
+    check_memory(1.0 * n * width * ENTRY_BYTES, what, hint=_cheaper_weights(), error=NetworkError)
+
+
+def _cheaper_weights() -> str:
+    return f"use {param('weights', 'metropolis')} where links are two-way, or uniform"
 
 
 def _check_cycles(graph: Digraph) -> None:
@@ -212,7 +215,7 @@ def _check_cycles(graph: Digraph) -> None:
                 f"no doubly stochastic weights exist: the link {graph.name(j)} -> "
                 f"{graph.name(i)} lies on no cycle, so mass that takes it never returns",
                 f"links on no cycle: {len(leaks)}, out of nodes {listed(graph, leaks[:, 0])}",
-                hint="use --weights uniform, or --largest-component",
+                hint=f"use {param('weights', 'uniform')}, or {param('largest_component', True)}",
             )
         )
 

@@ -248,7 +248,7 @@ def _check_names(net: Network, nodes: Mapping[str, Site]) -> None:
 GUIDE = "see the guide on peers"
 _WRITE = {
     "nodes": "a table [nodes.NAME] for each, with what `digrad keys new NAME` prints; "
-    "--local N needs none",
+    "`digrad peers --local N` needs none",
     "key": "what `digrad keys new NAME` prints",
     "network": 'for example [network] with topology = "exponential"',
 }

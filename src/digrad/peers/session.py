@@ -195,9 +195,8 @@ class Session:
                     log.warning("waiting for the hub, which %s", where)
             latest = self._latest
         if latest.stopped:
-            again = "start the hub and the nodes again, these with"
-            hints = {"hint": f"{again} --resume", "python": f"{again} resumed=t"}
-            raise PeerError(message(f"the run has stopped: {latest.stopped}", **hints))
+            hint = "start the hub and the nodes again, with `digrad peers --resume` or resumed=t"
+            raise PeerError(message(f"the run has stopped: {latest.stopped}", hint=hint))
         if not latest.member:
             raise EvictedError(self._counted_out(latest.epoch))
         return latest.epoch
@@ -211,7 +210,8 @@ class Session:
         return message(
             f"the others have gone on without {self.node}: {epoch.why}",
             f"epoch {epoch.number}: {', '.join(epoch.members)}",
-            hint="start it again, or with --rejoin (opt.rejoin()): it takes the others' model",
+            hint="start it again, or rejoin with `digrad peers --rejoin` or opt.rejoin(): it takes "
+            "the others' model",
         )
 
     def settle(self) -> None:

@@ -18,7 +18,7 @@ from digrad.algorithms import Algorithm
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError, message, param
 from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
@@ -267,7 +267,7 @@ def _stored(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, int, T
         error: Exception = ValueError(f"a model with buffers of {sizes}")
     except (OSError, KeyError, TypeError, ValueError) as wrong:
         error = wrong
-    hint = "start without --resume, or from the folder of this very run"
+    hint = f"start without {param('resume')}, or from the folder of this very run"
     raise FileFormatError(message(f"{place} cannot be gone on from: {error}", hint=hint))
 
 

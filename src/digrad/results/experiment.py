@@ -350,8 +350,7 @@ def typed(value: Any, kind: Any, where: str) -> Any:
             if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
                 what, one = f"{where} must be a list, got {shown(value)}", f"[{shown(value)}]"
                 hint = f"write {one} for that one, or [0, 1, 2]"
-                option = f"{hint}; as an option --set '{where}={one}' or --set {where}=0,1,2"
-                raise ExperimentError(message(what, hint=option, python=hint))
+                raise ExperimentError(message(what, hint=hint))
             value = [value]
         return tuple(typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
     if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):

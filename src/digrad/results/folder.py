@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from digrad import __version__
 from digrad.base.atomic import write_whole
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError, message, param
 from digrad.base.files import json_of, plain_bytes
 from digrad.base.metrics import TIMED, Metric, check_declared, columns_of
 from digrad.base.own_code import OwnCode
@@ -129,17 +129,16 @@ class RunFolder:
         """
         if not self.holds_run:
             if resume:
-                hint = "start it without --resume"
+                hint = f"start it without {param('resume')}"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
             if os.path.exists(self._job_path(0)):
                 what = f"{self.path} holds jobs of a run, but not the experiment they belong to"
-                raise RunFolderError(message(what, hint="name another folder with --out"))
+                raise RunFolderError(message(what, hint=f"name another folder with {param('out')}"))
             return experiment
         if not resume:
-            hint = "--resume goes on with it; --extend adds to it; --force puts it aside"
-            python = "resume=True goes on with it; or name another folder"
-            what = f"{self.path} already holds a run"
-            raise RunFolderError(message(what, hint=hint, python=python))
+            hint = f"{param('resume', True)} goes on with it; {param('out')} names another folder; "
+            hint += "`digrad run --extend` adds to it, `digrad run --force` puts it aside"
+            raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
         before = _as_now(load_experiment(self.path / "experiment.toml"), experiment)
         _refuse_changes(to_table(before), to_table(experiment))
         # Files are sought where they are now, or the copies here would hide that they changed.
@@ -169,7 +168,7 @@ class RunFolder:
         self, networks: Mapping[str, AnyNetwork], code: Sequence[OwnCode]
     ) -> None:
         """Raise if a network or a file of the user's own is not what it was at the start."""
-        hint = "undo the change, or start a new run with --out"
+        hint = f"undo the change, or start a new run with {param('out')}"
         for k, (label, net) in enumerate(networks.items()):
             before = self.network(k)
             if before is not None and before.digest() != net.digest():
@@ -189,7 +188,7 @@ class RunFolder:
             try:
                 self.path.rename(target)
             except OSError as error:
-                hint = "name another folder with --out"
+                hint = f"name another folder with {param('out')}"
                 what = f"{self.path} cannot be put aside: {error}"
                 raise RunFolderError(message(what, hint=hint)) from error
         return target
@@ -329,7 +328,7 @@ def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, s
     for part in {**was, **now}:
         if was.get(part) != now.get(part):
             what = f"{path} does not belong to this run: its {part} is another"
-            hint = f"delete {path} to run that job again, or start a new run with --out"
+            hint = f"delete {path} to run that job again, or start a new run with {param('out')}"
             raise RunFolderError(message(what, hint=hint))
 
 
@@ -383,7 +382,6 @@ def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: s
                 message(
                     f"the experiment has changed since this run began: {within}{key} was "
                     f"{before[key]!r} and is {now.get(key)!r}",
-                    hint="undo the change (was it --quick?), or start a new run with --out",
-                    python="undo the change, or start a new run with out=",
+                    hint=f"undo the change, or start a new run with {param('out')}",
                 )
             )

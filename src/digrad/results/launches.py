@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from digrad.base.atomic import write_whole
-from digrad.base.errors import message
+from digrad.base.errors import message, param
 from digrad.base.files import json_of, plain_bytes
 from digrad.results.folder import RunFolderError
 
@@ -54,11 +54,12 @@ class Launch:
         if self.message_dtype == wanted:
             return
         before, now = self.message_dtype or "exact", wanted or "exact"
-        option = f" --message-dtype {self.message_dtype}" if self.message_dtype else ""
+        rounded = f"`digrad train --message-dtype {self.message_dtype}`"
+        again = rounded if self.message_dtype else "`digrad train`"
         raise RunFolderError(
             message(
                 f"the messages of this run were {before} and would now be {now}",
-                hint=f"go on with `digrad train{option}`, or start a new run with --out",
+                hint=f"go on with {again}, or start a new run with {param('out')}",
             )
         )
 

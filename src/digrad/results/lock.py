@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from digrad.base.atomic import WriteError, write_whole
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError, message, param
 from digrad.base.files import plain_file
 
 LOCK, WRITER = ".lock", ".writer.json"
@@ -55,7 +55,7 @@ def refuse_held(folder: Path) -> None:
 
 def _taken(folder: Path, part: str = "") -> LockedError:
     who = _holder(folder / (WRITER + part))
-    hint = "wait until it is done, or name another folder with --out"
+    hint = f"wait until it is done, or name another folder with {param('out')}"
     return LockedError(message(f"{folder / part} is being written by {who}", hint=hint))
 
 

@@ -19,6 +19,7 @@ from digrad.base.errors import (
     UnknownNameError,
     lookup,
     message,
+    param,
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
@@ -123,7 +124,7 @@ class Results:
                 key = Key(run, network, algorithm, size)
                 trials.append(Trial(key, seed, end if end >= 0 else None))
         if not parts:
-            hint = "go on with the run first: --resume"
+            hint = f"go on with the run first: {param('resume', True)}"
             raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         columns = dict(zip((*VALUES, *own, *TIMED), values.T, strict=True))

@@ -18,7 +18,7 @@ from digrad.engines.event_state import (
 )
 from digrad.engines.events import Events
 from digrad.networks import Network, build
-from digrad.runs.timing import AsynchronousTiming, MessageSizes, alone
+from digrad.runs.timing import MessageSizes, asynchronous_timing
 
 ROUNDS, DIM = 8, 3
 CLOSE = 1e-9
@@ -61,7 +61,7 @@ def play(
     """Play some rounds with late, reordered and, if it may be, lost messages."""
     clock = Clock(jitter=0.7, straggler=3.0, loss=0.0 if method.loses else 0.3)
     net = network(method)
-    on_clock: AsynchronousTiming = alone(method, net, clock, MessageSizes(8.0 * DIM, 8.0))
+    on_clock = asynchronous_timing(method, net, clock, MessageSizes(8.0 * DIM, 8.0))
     events = Events(method, net, on_clock.calendar, dtype=torch.float64)  # type: ignore[arg-type]
     flight = events.start(torch.zeros(1, net.n, DIM, dtype=torch.float64))
     steps = StepSizes(torch.tensor([0.01], dtype=torch.float64), lambda t: 1.0)

@@ -12,35 +12,21 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.contract import Method
+from digrad.algorithms.contract import Algorithm, Method
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
-from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
-from digrad.clocks.calendar import Calendar
+from digrad.engines.changing import Changing, simulator
 from digrad.engines.event_state import Activation, EventState, StepSizes, stored, taken_up
 from digrad.engines.events import Events
 from digrad.engines.pairs import Pairs
-from digrad.networks.network import Network
-from digrad.problems.base import Compiled, Problem
+from digrad.engines.simulator import Simulator
+from digrad.networks.registry import AnyNetwork, as_network
+from digrad.problems.base import Problem
 from digrad.runs.recursion import CHUNK_NUMBERS, EAGER, Recursion, RunPosition, StepMode, Trials
 from digrad.runs.timing import AsynchronousTiming, Timing
 
 MOST_AHEAD = 256  # gradients of a node whose samples are drawn together
-
-
-def unwaiting_engine(
-    method: Method[Any], net: Network, timing: Timing | None, start: Tensor
-) -> Events | Pairs:
-    """Return the engine for a method that waits for nobody."""
-    assert isinstance(timing, AsynchronousTiming)
-    place = {"device": start.device}
-    if isinstance(method, Asynchronous):
-        assert isinstance(timing.calendar, Calendar | BoundedStalenessCalendar)
-        return Events(method, net, timing.calendar, **place, dtype=start.dtype)
-    assert isinstance(method, Pairwise)
-    assert not isinstance(timing.calendar, Calendar | BoundedStalenessCalendar)
-    return Pairs(method, timing.calendar, **place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +38,6 @@ class AsynchronousRun:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
-    pace: StepMode = EAGER
 
     def __post_init__(self) -> None:
         """Refuse a problem for another number of nodes."""
@@ -88,9 +73,7 @@ class AsynchronousRun:
 
     def _at(self, x: Tensor, sample: Tensor, nodes: Any) -> Tensor:
         """Return the gradients at x, (trials, rows, dim)."""
-        compiled = self.pace.gradient == "compiled" and isinstance(self.problem, Compiled)
-        problem: Any = self.problem
-        g: Tensor = (problem.compiled_gradient if compiled else problem.gradient)(x, sample, nodes)
+        g = self.problem.gradient(x, sample, nodes)
         if g.shape != x.shape or g.dtype != x.dtype:
             what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
             what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
@@ -162,3 +145,41 @@ class _Samples:
 
 
 Loop = Recursion | AsynchronousRun
+
+
+def make_loop(
+    method: Method[Any],
+    net: AnyNetwork,
+    timing: Timing | None,
+    problem: Problem,
+    trials: Trials,
+    schedule: Callable[[int], float],
+    mode: StepMode = EAGER,
+    engine: Simulator | Changing | None = None,
+) -> Loop:
+    """Return the loop of a method with all nodes here.
+
+    Args:
+        method: of any kind.
+        net: where it runs.
+        timing: of an asynchronous or pairwise method: who acts when.
+        problem: with the gradients.
+        trials: seeds and step sizes.
+        schedule: factors of the step sizes.
+        mode: how steps of a synchronous method are taken.
+        engine: for these steps, if there is one already.
+    """
+    start = problem.start()
+    if isinstance(method, Algorithm):
+        engine = engine or simulator(net, device=start.device, dtype=start.dtype)
+        return Recursion(method, engine, problem, trials, schedule, mode)
+    assert isinstance(timing, AsynchronousTiming)
+    calendar: Any = timing.calendar
+    events: Events | Pairs
+    if isinstance(method, Asynchronous):
+        weights = as_network(net)
+        events = Events(method, weights, calendar, device=start.device, dtype=start.dtype)
+    else:
+        assert isinstance(method, Pairwise)
+        events = Pairs(method, calendar, device=start.device)
+    return AsynchronousRun(method, events, problem, trials, schedule)

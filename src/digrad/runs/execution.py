@@ -9,11 +9,10 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm
 from digrad.engines.changing import Changing, simulator
 from digrad.engines.simulator import Simulator
-from digrad.networks import as_network
 from digrad.results.folder import JobFile, Store
-from digrad.runs.events import AsynchronousRun, Loop, unwaiting_engine
+from digrad.runs.events import Loop, make_loop
 from digrad.runs.planning import Job
-from digrad.runs.recursion import Recursion, RunPosition
+from digrad.runs.recursion import RunPosition
 
 Numbers = NDArray[np.float64]
 
@@ -64,15 +63,11 @@ class Local:
     def recursion(self, job: Job) -> Loop:
         """Return the job on the simulator."""
         start = job.problem.start()
-        if not isinstance(job.method, Algorithm):
-            events = unwaiting_engine(job.method, as_network(job.net), job.timing, start)
-            pace = job.pace._replace(gradient="plain")  # of waves, none as large as the last
-            return AsynchronousRun(job.method, events, job.problem, job.scaled, job.schedule, pace)
-        if job.network not in self._engines:
+        if isinstance(job.method, Algorithm) and job.network not in self._engines:
             made = simulator(job.net, device=start.device, dtype=start.dtype)
             self._engines[job.network] = made
-        engine = self._engines[job.network]
-        return Recursion(job.method, engine, job.problem, job.scaled, job.schedule, job.pace)
+        engine, work = self._engines.get(job.network), (job.method, job.net, job.timing)
+        return make_loop(*work, job.problem, job.scaled, job.schedule, job.pace, engine)
 
     def saved(self, store: Store, job: Job) -> JobFile | None:
         """Read it."""

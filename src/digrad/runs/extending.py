@@ -78,7 +78,7 @@ def grown(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
     for text in changes:
         key, value = parse_edit(text)
         if key not in GROWING:
-            hint = f"a run grows in {', '.join(GROWING)}; --set changes anything, for a new run"
+            hint = f"a run grows in {', '.join(GROWING)}; a new run can change anything"
             raise ExperimentError(message(f"{key} of a run cannot be extended", hint=hint))
         given[key] = typed(value, GROWING[key], key)
         _check_larger(key, getattr(small, key), given[key])
@@ -91,7 +91,7 @@ def grown(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
 def _check_larger(key: str, before: Any, after: Any) -> None:
     if key == "steps":
         if after < before:
-            hint = "--set steps=... makes a new run of them"
+            hint = "a new run can have fewer"
             what = f"the run has {before} steps, and cannot be extended to {after}"
             raise ExperimentError(message(what, hint=hint))
         return

@@ -94,8 +94,8 @@ def _check_environment() -> None:
         raise ParameterError(
             message(
                 f"this is not one of several processes: {', '.join(lacking)} is not set",
-                hint="start it with torchrun --standalone --nproc-per-node 4 SCRIPT.py, or "
-                "-m digrad train FILE instead of the script",
+                hint="start it with `torchrun --standalone --nproc-per-node 4 SCRIPT.py`, or "
+                "`-m digrad train FILE` instead of the script",
             )
         )
 

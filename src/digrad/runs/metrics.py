@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Needs
+from digrad.algorithms.contract import MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs, link_bytes
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.metrics import SENT, VALUES, Metric
@@ -85,8 +85,7 @@ class Evaluator:
         _refuse_unmeasured(problem, metrics)
         start, vectors = problem.start(), root_vectors(net)
         uniform = start.new_full((net.n,), 1.0 / net.n)
-        counts = MessageCounts()  # of what waits for nobody: ``sent`` says it
-        traffic = costs(algorithm).traffic if isinstance(algorithm, Algorithm) else counts
+        traffic = costs(algorithm).traffic
 
         def on_device(vector: Callable[[int], Any], wanted: bool) -> Callable[[int], Tensor]:
             if not wanted:
@@ -219,8 +218,6 @@ def _link_bytes(
     algorithm: Method[Any], dim: int, size: int, message_dtype: torch.dtype | None
 ) -> tuple[int, int]:
     """Return the bytes of a step over a link to pull and one to push by; vectors may be rounded."""
-    if not isinstance(algorithm, Algorithm):
-        return 0, 0
     pull, push = link_bytes(algorithm, dim, size)
     if message_dtype is None or dim == 1:
         return pull, push

@@ -9,14 +9,14 @@ from typing import Any, cast
 import torch
 
 from digrad import __version__
-from digrad.algorithms import ON_A_CLOCK, UNWAITING, Algorithm, Method, costs, methods
+from digrad.algorithms import ASYNCHRONOUS, ON_A_CLOCK, Algorithm, Method, costs, methods
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
 from digrad.base.digests import arrays_digest, text_digest
-from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import DigradError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.clocks import Clock, clock
@@ -38,7 +38,7 @@ from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import StepMode, Trials, check_samples
 from digrad.runs.schedules import SCHEDULES, Schedule
-from digrad.runs.timing import AsynchronousTiming, MessageSizes, Timing, simulated_vectors, timing
+from digrad.runs.timing import MessageSizes, Timing, timing
 from digrad.theory import Setting, constants, gamma_theorem
 from digrad.theory.cycles import root_vectors
 
@@ -142,7 +142,7 @@ def plan(
             method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
-        sent = on_clock.sent if isinstance(on_clock, AsynchronousTiming) else None
+        sent = on_clock.sent if on_clock else None
         gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
         own = [asdict(metric) for metric in gauge.own]
         scale = _scale(experiment, method, net)
@@ -192,7 +192,7 @@ def resolved(experiment: Experiment) -> Experiment:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
         schedule = replace(schedule, params=params)
     times = experiment.clock
-    if times or any(a.algorithm in UNWAITING for a in experiment.algorithms):
+    if times or any(a.algorithm in ASYNCHRONOUS for a in experiment.algorithms):
         times = full(clock, times, ("folders",))
     known = methods(clock=bool(times))
     algorithms = tuple(
@@ -213,7 +213,7 @@ def usable_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        hint = "use --device cpu"
+        hint = f"use {param('device', 'cpu')}"
         what = f"device {name!r} cannot be used: {error}"
         raise ParameterError(message(what, hint=hint)) from error
     return device
@@ -302,7 +302,7 @@ def _sizes(
 def _timing(
     method: Method[Any], net: AnyNetwork, times: Clock | None, size: MessageSizes
 ) -> Timing | None:
-    """Put a method on the clock; one that waits for nobody always has one."""
+    """Put a method on the clock; an asynchronous one always has one."""
     if times is None and isinstance(method, Algorithm):
         return None
     return timing(method, net, times or Clock(), size)
@@ -330,7 +330,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     if not spec.estimator:
         return cast(Method[Any], method)
     if not isinstance(method, Algorithm):
-        what = f"{spec.label} waits for nobody, and estimators go with methods that have steps"
+        what = f"{spec.label} is asynchronous, and estimators go with synchronous methods"
         raise ExperimentError(message(what, hint="leave the estimator out"))
     where = f"algorithms.{spec.label}.estimator"
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
@@ -404,7 +404,10 @@ def _parts(
     Never by how many cores there are: a batch of another size rounds otherwise.
     """
     start, numbers = problem.start(), problem.nodes * problem.dim
-    kept = costs(method).memory if isinstance(method, Algorithm) else simulated_vectors(method)
+    cost = costs(method)
+    kept = cost.memory
+    if isinstance(method, Asynchronous):  # and some parcels on their way
+        kept += 3 * (cost.traffic.pull_vectors + cost.traffic.push_vectors)
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)

@@ -9,22 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from digrad.algorithms import Algorithm, Method, as_method, check
+from digrad.algorithms import Method, as_method, check
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.clocks import Clock, clock
-from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
-from digrad.engines.changing import simulator
-from digrad.networks import AnyNetwork, Network
+from digrad.networks import AnyNetwork
 from digrad.problems import Quadratic
 from digrad.results.experiment import arguments
-from digrad.runs.events import AsynchronousRun, Loop, unwaiting_engine
+from digrad.runs.events import make_loop
 from digrad.runs.metrics import Evaluator
 from digrad.runs.planning import with_memory
-from digrad.runs.recursion import Recursion, Trials
-from digrad.runs.timing import AsynchronousTiming, MessageSizes, SynchronousTiming, Timing, timing
+from digrad.runs.recursion import Trials
+from digrad.runs.timing import MessageSizes, Timing, timing
 from digrad.theory.cycles import root_vectors
 
 METHODS = ("push-pull", "sgp", "ab-cta", "r-fast", "rasgp", "ad-psgd")
@@ -88,7 +85,7 @@ def race(
                 refused[f"{name} on {label}"] = str(error).splitlines()[0]
                 continue
             best = _first(with_memory(method, net), net, on_clock, course or RaceSettings())
-            found.append(RaceResult(label, name, *best, bottleneck(on_clock, net)))
+            found.append(RaceResult(label, name, *best, on_clock.bottleneck(net)))
     found.sort(key=lambda one: (one.time is None, one.time or 0.0))
     return found, refused
 
@@ -100,7 +97,7 @@ def _first(
     problem = Quadratic.generate(net.n, course.dim, sigma=course.sigma, dtype=torch.float64)
     fair = 1 / method.moves_by(root_vectors(net).n_pi)
     trials = Trials([0] * len(STEPS), [step * fair for step in STEPS])
-    loop = _loop(method, net, on_clock, problem, trials)
+    loop = make_loop(method, net, on_clock, problem, trials, lambda t: 1.0)
     gauge = Evaluator.make(method, problem, net, ("gap",))
     moment = loop.start()
     start = gauge.read(moment)["gap"]
@@ -112,35 +109,3 @@ def _first(
             step = STEPS[int(there.int().argmax())]
             return step, on_clock.rounds(t), on_clock.time(t)
     return None, None, None
-
-
-def _loop(
-    method: Method[Any], net: AnyNetwork, on_clock: Timing, problem: Quadratic, trials: Trials
-) -> Loop:
-    start = problem.start()
-    if isinstance(method, Algorithm):
-        engine = simulator(net, dtype=start.dtype)
-        return Recursion(method, engine, problem, trials, lambda t: 1.0)
-    assert isinstance(net, Network)  # others were refused
-    events = unwaiting_engine(method, net, on_clock, start)
-    return AsynchronousRun(method, events, problem, trials, lambda t: 1.0)
-
-
-def bottleneck(on_clock: Timing, net: AnyNetwork) -> str:
-    """Say what a step waits for longest: a node's gradient or a link."""
-    if isinstance(on_clock, AsynchronousTiming):
-        old = isinstance(on_clock.calendar, BoundedStalenessCalendar)
-        return "messages of the exchange before" if old else "nobody waits"
-    assert isinstance(on_clock, SynchronousTiming)
-    waiting = on_clock.waiting
-    spans = waiting.spans(0, 20)
-    computing = np.mean([span.computed - span.start for span in spans], axis=0)
-    node = int(computing.argmax())
-    slowest = [(float(computing[node]), f"gradient of node {net.name(node)}")]
-    for trip in waiting.trips:
-        if len(trip.links.edges):
-            link = int(trip.links.delays.argmax())
-            j, i = (net.name(int(k)) for k in trip.links.edges[link])
-            slowest.append((float(trip.links.delays[link]), f"link {j} -> {i}"))
-    long, what = max(slowest)
-    return f"{what} ({long:.3g})"

@@ -11,7 +11,7 @@ from digrad.results.folder import JobFile
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.planning import Job
-from digrad.runs.recursion import EAGER, RunPosition
+from digrad.runs.recursion import EAGER, Recursion, RunPosition
 from digrad.runs.timing import Timing
 
 KEPT_BYTES = 64 << 20  # of a state that a job which is done keeps, to be extended from
@@ -113,7 +113,8 @@ def axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
 def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[np.int64]:
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(work.job.trials), stop)
-    slow = replace(work.recursion, pace=EAGER)
+    loop = work.recursion
+    slow = replace(loop, pace=EAGER) if isinstance(loop, Recursion) else loop
     for after in slow.walk(moment, stop):
         found[work.ended(after) & (found == stop)] = after.t
     return found

@@ -10,22 +10,14 @@ from digrad.algorithms import Method
 from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import is_own
 from digrad.clocks import Clock
-from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.draws import Floats
 from digrad.networks import AnyNetwork, as_any
 from digrad.results.experiment import Experiment, load_experiment
 from digrad.results.folder import JobFile, RunFolder
 from digrad.runs.planning import NOT_BY_NAME, clock_of, method_of
-from digrad.runs.timing import AsynchronousTiming, MessageSizes, SynchronousTiming, timing
+from digrad.runs.timing import Lane, MessageSizes, timing
 
 GRADIENTS = 8  # that a picture shows of a node without bad luck, about
-
-
-class Lane(NamedTuple):
-    """What one node did: (start, end) of each gradient and of each wait."""
-
-    computing: list[tuple[float, float]]
-    waiting: list[tuple[float, float]]
 
 
 class Timeline(NamedTuple):
@@ -59,54 +51,9 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
             method = _method(experiment, algorithm)
             if method is not None:
                 net = _network(store, experiment, network)
-                lanes = lanes_of(method, net, clock, _sizes(method, job), end)
+                lanes = timing(method, net, clock, _sizes(method, job)).lanes(end)
                 found.append(Timeline(network, algorithm, lanes, end))
     return found
-
-
-def lanes_of(
-    method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes, until: float
-) -> list[Lane]:
-    """Return what the nodes of one network do until some time."""
-    on_clock = timing(method, net, clock, sizes)
-    lanes = [Lane([], []) for _ in range(net.n)]
-    if isinstance(on_clock, SynchronousTiming):
-        _in_step(on_clock, lanes, until)
-    else:
-        assert isinstance(on_clock, AsynchronousTiming)
-        _unwaiting(on_clock, clock, lanes, until)
-    return lanes
-
-
-def _in_step(on_clock: SynchronousTiming, lanes: list[Lane], until: float) -> None:
-    step = 0
-    while (start := on_clock.waiting.starts(step)).min() < until:
-        (span,) = on_clock.waiting.spans(step, step + 1)
-        for node, lane in enumerate(lanes):
-            lane.computing.append((float(start[node]), float(span.computed[node])))
-            if span.end[node] > span.computed[node]:
-                lane.waiting.append((float(span.computed[node]), float(span.end[node])))
-        step += 1
-
-
-def _unwaiting(on_clock: AsynchronousTiming, clock: Clock, lanes: list[Lane], until: float) -> None:
-    """A gradient that ends when it does began as long before as it takes; gaps are waits.
-
-    Who waits for messages does so with its gradient in hand.
-    """
-    hand = isinstance(on_clock.calendar, BoundedStalenessCalendar)
-    last, rounds = [0.0] * len(lanes), 0
-    while rounds == 0 or min(last) < until:
-        found = on_clock.calendar.rounds(rounds, rounds + 1)
-        spent = clock.computing(found.node, found.number)
-        for node, end, long in zip(found.node, found.time, spent, strict=True):
-            start = last[node] if hand else float(end - long)
-            if end - long > last[node] + 1e-9:
-                wait = (start + float(long), float(end)) if hand else (last[node], start)
-                lanes[node].waiting.append(wait)
-            lanes[node].computing.append((start, start + float(long)))
-            last[node] = float(end)
-        rounds += 1
 
 
 def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Floats:

@@ -1,23 +1,22 @@
-"""When a job's steps end on a clock, and what was sent by then."""
+"""When a job's steps end on a clock, what was sent by then, and who computed and who waited."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
 
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.contract import Algorithm, Method, Needs, method_name
-from digrad.algorithms.exchanges import MixingCall, exchanges
+from digrad.algorithms.contract import Algorithm, Method, method_name
+from digrad.algorithms.counting import Exchange, costs, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
 from digrad.clocks import Clock
 from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
-from digrad.clocks.changing import ChangingLinkDelays
-from digrad.clocks.links import LinkDelays
-from digrad.clocks.meetings import Meetings, WaitingMeetings
+from digrad.clocks.links import ChangingLinkDelays, LinkDelays
+from digrad.clocks.meetings import BlockingMeetings, Meetings
 from digrad.clocks.synchronous import SynchronousSchedule, Trip
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
@@ -31,8 +30,20 @@ class MessageSizes(NamedTuple):
     scalar: float
 
 
+class Lane(NamedTuple):
+    """What one node did: (start, end) of each gradient and of each wait."""
+
+    computing: list[tuple[float, float]]
+    waiting: list[tuple[float, float]]
+
+
 class Timing(Protocol):
-    """The axes of a run beside its steps."""
+    """A method on a clock: the axes of a run beside its steps."""
+
+    @property
+    def sent(self) -> Callable[[int], tuple[int, int]] | None:
+        """Messages and bytes by the end of a step; none if each step sends the same."""
+        ...
 
     def time(self, t: int) -> float:
         """When step t has ended."""
@@ -42,72 +53,185 @@ class Timing(Protocol):
         """How many gradients each node has computed by then, on average."""
         ...
 
+    def bottleneck(self, net: AnyNetwork) -> str:
+        """Say what a step waits for longest: a node's gradient or a link."""
+        ...
+
+    def lanes(self, until: float) -> list[Lane]:
+        """Return what the nodes do until some time."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class SynchronousTiming:
-    """A method that waits."""
+    """Steps that end when all their messages have arrived."""
 
-    waiting: SynchronousSchedule
+    schedule: SynchronousSchedule
+    sent: None = None
 
     def time(self, t: int) -> float:
-        """When the last node has done it."""
-        return self.waiting.time(t)
+        return self.schedule.time(t)
 
     def rounds(self, t: int) -> float:
-        """As many as steps, if a step takes one."""
-        return float(t * self.waiting.gradients)
+        return float(t * self.schedule.gradients)
+
+    def bottleneck(self, net: AnyNetwork) -> str:
+        spans = self.schedule.spans(0, 20)
+        computing = np.mean([span.computed - span.start for span in spans], axis=0)
+        node = int(computing.argmax())
+        slowest = [(float(computing[node]), f"gradient of node {net.name(node)}")]
+        for trip in self.schedule.trips:
+            if len(trip.links.edges):
+                link = int(trip.links.delays.argmax())
+                j, i = (net.name(int(k)) for k in trip.links.edges[link])
+                slowest.append((float(trip.links.delays[link]), f"link {j} -> {i}"))
+        seconds, what = max(slowest)
+        return f"{what} ({seconds:.3g})"
+
+    def lanes(self, until: float) -> list[Lane]:
+        lanes, step = [Lane([], []) for _ in range(self.schedule.n)], 0
+        while (start := self.schedule.starts(step)).min() < until:
+            (span,) = self.schedule.spans(step, step + 1)
+            for node, lane in enumerate(lanes):
+                lane.computing.append((float(start[node]), float(span.computed[node])))
+                if span.end[node] > span.computed[node]:
+                    lane.waiting.append((float(span.computed[node]), float(span.end[node])))
+            step += 1
+        return lanes
 
 
 @dataclass(frozen=True, eq=False)
 class AsynchronousTiming:
-    """A method that waits for nobody."""
+    """Rounds of n gradients, of whichever nodes."""
 
-    calendar: Calendar | BoundedStalenessCalendar | Meetings | WaitingMeetings
-    sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a round
+    calendar: Calendar | BoundedStalenessCalendar | Meetings | BlockingMeetings
+    sent: Callable[[int], tuple[int, int]]
 
     def time(self, t: int) -> float:
-        """When the last wake of the round was."""
         return self.calendar.time(t)
 
     def rounds(self, t: int) -> float:
-        """A round is n gradients."""
         return float(t)
+
+    def bottleneck(self, net: AnyNetwork) -> str:
+        bounded = isinstance(self.calendar, BoundedStalenessCalendar)
+        return "messages of the exchange before" if bounded else "nobody waits"
+
+    def lanes(self, until: float) -> list[Lane]:
+        """A gradient began as long before its end as it takes; gaps between gradients are waits.
+
+        With bounded staleness a node waits after a gradient, before it exchanges.
+        """
+        waits_after = isinstance(self.calendar, BoundedStalenessCalendar)
+        lanes = [Lane([], []) for _ in range(self.calendar.links.n)]
+        last, rounds = [0.0] * len(lanes), 0
+        while rounds == 0 or min(last) < until:
+            events = self.calendar.rounds(rounds, rounds + 1)
+            spent = self.calendar.clock.computing(events.node, events.number)
+            for node, end, seconds in zip(events.node, events.time, spent, strict=True):
+                start = last[node] if waits_after else float(end - seconds)
+                if end - seconds > last[node] + 1e-9:
+                    after = (start + float(seconds), float(end))
+                    lanes[node].waiting.append(after if waits_after else (last[node], start))
+                lanes[node].computing.append((start, start + float(seconds)))
+                last[node] = float(end)
+            rounds += 1
+        return lanes
 
 
 def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes) -> Timing:
     """Put a method on a clock.
 
     Raises:
-        ParameterError: the method waits for nobody, and the network changes.
+        ParameterError: the method is asynchronous, and the network changes or messages are lost
+            that the method cannot do without.
     """
     clock.check(net.n)
-    if isinstance(method, Algorithm):
-        return in_step(method, net, clock, sizes)
-    if isinstance(net, Timetable):
+    if isinstance(net, Timetable) and not isinstance(method, Algorithm):
         what = f"{method_name(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ParameterError(message(what, hint=hint))
-    if isinstance(method, Asynchronous):
-        return alone(method, net, clock, sizes)
-    assert isinstance(method, Pairwise)
-    return in_pairs(method, net, clock, sizes)
+    return _timing(method, net, clock, sizes)
 
 
-def in_step(
-    method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+@singledispatch
+def _timing(method: Method[Any], net: Any, clock: Clock, sizes: MessageSizes) -> Timing:
+    what = f"{method_name(method)} is none of the kinds of methods that a clock knows"
+    raise ParameterError(message(what, hint="derive it from Algorithm, Asynchronous or Pairwise"))
+
+
+@_timing.register
+def synchronous_timing(
+    method: Algorithm,  # type: ignore[type-arg]
+    net: AnyNetwork,
+    clock: Clock,
+    sizes: MessageSizes,
 ) -> SynchronousTiming:
     """Put a synchronous method on a clock."""
-    return SynchronousTiming(
-        SynchronousSchedule(clock, net.n, _trips(method, net, clock, sizes), method.samples)
+    trips = _trips(method, net, clock, sizes)
+    return SynchronousTiming(SynchronousSchedule(clock, net.n, trips, method.samples))
+
+
+@_timing.register
+def asynchronous_timing(
+    method: Asynchronous,  # type: ignore[type-arg]
+    net: Network,
+    clock: Clock,
+    sizes: MessageSizes,
+) -> AsynchronousTiming:
+    """Put an asynchronous method on a clock."""
+    if method.loses and clock.loss:
+        what = f"{method_name(method)} loses for good what is in a lost message, and the clock "
+        what += f"loses {clock.loss:g} of them"
+        raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))
+    counts = costs(method).traffic
+    by_pull = counts.pull_vectors * sizes.vector + counts.pull_scalars * sizes.scalar
+    by_push = counts.push_vectors * sizes.vector + counts.push_scalars * sizes.scalar
+    links = LinkDelays.of(net, clock, by_pull, by_push)
+    calendar = (
+        BoundedStalenessCalendar(clock, links, method.every)
+        if method.waits
+        else Calendar(clock, links)
     )
+    pulls, pushes = (
+        np.bincount(graph.edges[:, 0], minlength=net.n)
+        for graph in (net.pull_graph, net.push_graph)
+    )
+    vectors = counts.pull_vectors * pulls + counts.push_vectors * pushes
+    total = by_pull * pulls + by_push * pushes
+
+    def sent(t: int) -> tuple[int, int]:
+        exchanged = calendar.exchanges(t)
+        return int(exchanged @ vectors), int(exchanged @ total)
+
+    return AsynchronousTiming(calendar, sent)
+
+
+@_timing.register
+def pairwise_timing(
+    method: Pairwise,  # type: ignore[type-arg]
+    net: Network,
+    clock: Clock,
+    sizes: MessageSizes,
+) -> AsynchronousTiming:
+    """Put a pairwise method on a clock: a meeting is a vector each way."""
+    links = LinkDelays.of(net, clock, sizes.vector, 0.0)
+    blocking = method.waits
+    meetings = BlockingMeetings(clock, links, method.every) if blocking else Meetings(clock, links)
+
+    def sent(t: int) -> tuple[int, int]:
+        both = 2 * meetings.meetings(t)
+        return both, int(both * sizes.vector)
+
+    return AsynchronousTiming(meetings, sent)
 
 
 def _trips(
     method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
 ) -> list[Trip]:
     """Put exchanges that wait for the same into one message."""
-    groups: dict[tuple[Any, ...], list[MixingCall]] = {}
+    groups: dict[tuple[Any, ...], list[Exchange]] = {}
     place: dict[int, int] = {}  # from an exchange to its trip
     for k, one in enumerate(exchanges(method)):
         after = tuple(sorted({place[j] for j in one.after}))
@@ -118,7 +242,7 @@ def _trips(
 
 
 def _links(
-    group: list[MixingCall], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+    group: list[Exchange], net: AnyNetwork, clock: Clock, sizes: MessageSizes
 ) -> LinkDelays | ChangingLinkDelays:
     size = {
         verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)
@@ -130,84 +254,3 @@ def _links(
     if isinstance(net, Timetable):
         return ChangingLinkDelays.of(net, clock, size["pull"], size["push"])
     return LinkDelays.of(net, clock, size["pull"], size["push"])
-
-
-def alone(
-    method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: MessageSizes
-) -> AsynchronousTiming:
-    """Put an asynchronous method on a clock."""
-    refuse_loss(method, clock)
-    pull, push = parcel_sizes(method)
-    by_pull, by_push = (part[0] * sizes.vector + part[1] * sizes.scalar for part in (pull, push))
-    links = LinkDelays.of(net, clock, by_pull, by_push)
-    calendar = (
-        BoundedStalenessCalendar(clock, links, method.every)
-        if method.waits
-        else Calendar(clock, links)
-    )
-    degrees = [
-        np.bincount(graph.edges[:, 0], minlength=net.n)
-        for graph in (net.pull_graph, net.push_graph)
-    ]
-    vectors = pull[0] * degrees[0] + push[0] * degrees[1]
-    total = by_pull * degrees[0] + by_push * degrees[1]
-
-    def sent(t: int) -> tuple[int, int]:
-        gives = calendar.exchanges(t)
-        return int(gives @ vectors), int(gives @ total)
-
-    return AsynchronousTiming(calendar, sent)
-
-
-def in_pairs(
-    method: Pairwise[Any], net: Network, clock: Clock, sizes: MessageSizes
-) -> AsynchronousTiming:
-    """Put a method of meetings on a clock: a meeting is a vector each way."""
-    links = LinkDelays.of(net, clock, sizes.vector, 0.0)
-    found = WaitingMeetings(clock, links, method.every) if method.waits else Meetings(clock, links)
-
-    def sent(t: int) -> tuple[int, int]:
-        both = 2 * found.meetings(t)
-        return both, int(both * sizes.vector)
-
-    return AsynchronousTiming(found, sent)
-
-
-def kept_vectors(method: Method[Any]) -> int:
-    """Count the vectors that a node keeps."""
-    state: Any = method.init(torch.zeros(1, 1, 2))
-    return int(sum(v.shape[-1] > 1 for v in state))
-
-
-def simulated_vectors(method: Method[Any]) -> int:
-    """Count them with some parcels of it that are on their way."""
-    kept = kept_vectors(method)
-    if not isinstance(method, Asynchronous):
-        return kept
-    pull, push = parcel_sizes(method)
-    return kept + 3 * (pull[0] + push[0])
-
-
-def parcel_sizes(method: Asynchronous[Any, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Count vectors and single numbers that go over a link of R, and over one of C."""
-    x = torch.zeros(1, 1, 2)
-    parcel = method.parcel(method.init(x))._asdict()
-    shares = (*method.sums, *method.adds)
-    pulls = {k for k in parcel if k not in shares and Needs.PULL in method.needs}
-    counts = []
-    for names in (pulls, parcel.keys() - pulls):
-        wide = sum(parcel[name].shape[-1] > 1 for name in names)
-        counts.append((wide, len(names) - wide))
-    return counts[0], counts[1]
-
-
-def refuse_loss(method: Method[Any], clock: Clock) -> None:
-    """Refuse a clock that loses messages where each of them counts.
-
-    Raises:
-        ParameterError: that says so.
-    """
-    if isinstance(method, Asynchronous) and method.loses and clock.loss:
-        what = f"{method_name(method)} loses for good what is in a lost message, and the clock "
-        what += f"loses {clock.loss:g} of them"
-        raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))

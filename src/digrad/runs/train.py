@@ -134,7 +134,7 @@ def _checked(work: Plan, world: int) -> Plan:
     bounds_of(work.problem.nodes, world)
     for job in work.jobs:
         if not isinstance(job.method, Algorithm):
-            what = f"{job.algorithm} waits for nobody, and training on processes goes in steps"
+            what = f"{job.algorithm} is asynchronous, and training on processes goes in steps"
             raise ParameterError(message(what, hint="simulate it: digrad run FILE"))
     return work
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from digrad.base.errors import DigradError
+from digrad.base.errors import DigradError, param
 from digrad.base.text import number
 from digrad.results.progress import RunAnnouncements
 from digrad.results.run_state import RunState, state_of
@@ -89,7 +89,9 @@ def as_text(sight: RunView, metric: str = "", wide: int = 80) -> RenderableType:
         lines = [(curve.steps.astype(np.float64), curve.mean) for curve in curves]
         parts += [draw(lines, log=log, wide=wide - 4, high=8), _legend(curves)]
     if len(panels) > MOST_PANELS:
-        parts.append(Text(f"\nand {len(panels) - MOST_PANELS} more networks: see --page"))
+        parts.append(
+            Text(f"\nand {len(panels) - MOST_PANELS} more networks: see {param('page', True)}")
+        )
     return Group(*parts)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from digrad.base.atomic import write_whole
-from digrad.base.errors import message
+from digrad.base.errors import message, param
 from digrad.results.folder import DAMAGE, RunFolderError, environment
 
 Numbers = dict[str, NDArray[np.float64]]
@@ -34,16 +34,16 @@ class StudyFolder:
         stored, text = self.path / "study.json", json.dumps(settings, indent=1)
         if not stored.exists():
             if resume:
-                hint = "start it without --resume"
+                hint = f"start it without {param('resume')}"
                 raise RunFolderError(message(f"{self.path} holds no study to resume", hint=hint))
             machine = json.dumps(environment(), indent=1)
             write_whole(self.path / "environment.json", machine.encode())
             write_whole(stored, text.encode())
         elif not resume:
-            hint = "--resume goes on with it; --out names another folder"
+            hint = f"{param('resume', True)} goes on with it; {param('out')} names another folder"
             raise RunFolderError(message(f"{self.path} already holds a study", hint=hint))
         elif stored.read_text(encoding="utf-8") != text:
-            hint = "start a new one with --out"
+            hint = f"start a new one with {param('out')}"
             what = f"the settings have changed since the study in {self.path} began"
             raise RunFolderError(message(what, hint=hint))
 

@@ -1,8 +1,6 @@
 """Any method with small messages: the method as it is, over a mixer that compresses."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -18,9 +16,8 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     method_name,
-    take_local_steps,
 )
-from digrad.algorithms.counting import CountingMixer
+from digrad.algorithms.counting import remembered, try_steps
 from digrad.algorithms.estimators import Estimated, WithEstimator
 from digrad.algorithms.states import joined
 from digrad.algorithms.wrapper import Wrapper
@@ -135,7 +132,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if isinstance(method, BroadcastCPP):
         return replace(method, compress=Compression.of(given, method.compress))
     if not isinstance(method, Algorithm):
-        what = f"{method_name(method)} waits for nobody, but a memory wants messages in order"
+        what = f"{method_name(method)} is asynchronous, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
     if isinstance(method, Estimated):
         inside = compressed(method.method, given)
@@ -187,9 +184,8 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Mixe
     Raises:
         ParameterError: it cannot be compressed, and why.
     """
-    calls = _calls(method) if isinstance(method, Hashable) else _tried(method)
     who, lines = method_name(method), dict[str, MixedVariable]()
-    for k, (verb, of) in enumerate(calls):
+    for k, (verb, of) in enumerate(_mixed_vectors(method)):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"
             raise ParameterError(message(what, hint="take another method, or drop compress"))
@@ -201,15 +197,8 @@ def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, Mixe
     return lines
 
 
-@torch.no_grad()
-def _tried(method: Algorithm[Any]) -> tuple[tuple[Any, str], ...]:
-    x, mixer = torch.zeros(1, 2), CountingMixer()
-    state = method.init(x)
-    for _ in range(3):
-        state = take_local_steps(method, state, lambda k, _: x, 0.0)
-        state = method.step(state, x, mixer, 0.0)
-    calls = ((call.verb, call.of) for call in mixer.calls if call.width > 1)
-    return tuple(dict.fromkeys(calls))
-
-
-_calls = lru_cache(maxsize=256)(_tried)
+@remembered
+def _mixed_vectors(method: Algorithm[Any]) -> tuple[tuple[Any, str], ...]:
+    """Return verbs and names of the vectors that a method mixes, as they come first."""
+    calls = (call for step in try_steps(method)[1] for call in step if call.width > 1)
+    return tuple(dict.fromkeys((call.verb, call.of) for call in calls))

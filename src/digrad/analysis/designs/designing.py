@@ -8,7 +8,7 @@ from digrad.analysis.designs.descent import DescentBudget, Progress
 from digrad.analysis.designs.measures import Measured, Purpose
 from digrad.analysis.designs.noise import least_noise
 from digrad.analysis.designs.work import LARGEST, DesignRun
-from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
 from digrad.networks import Digraph, Network, as_network, weigh
 from digrad.networks.registry import NetworkLike
 from digrad.networks.traffic import Load
@@ -139,21 +139,23 @@ def _check(
         raise ParameterError(message(what, hint="uniform weights need no design"))
     if budget is not None and not (budget > 0 and isfinite(budget)):
         what = f"the budget must be a number of seconds above 0, got {budget:g}"
-        raise ParameterError(message(what, hint="drop --budget to let it finish"))
+        raise ParameterError(message(what, hint=f"drop {param('budget')} to let it finish"))
     if keep_links is not None and keep_links < least:
         what = f"{net.n} nodes need at least {least} links, a tree down and a tree up"
-        raise ParameterError(message(f"{what}: got {keep_links}", hint=f"--keep-links {least}"))
+        raise ParameterError(message(f"{what}: got {keep_links}", hint=param("keep_links", least)))
     if add_links < 0:
-        raise ParameterError(message(f"cannot add {add_links} links", hint="--add-links 1"))
-    asked = {"--keep-links": keep_links is not None, "--add-links": add_links > 0}
-    for option, used in asked.items():
+        raise ParameterError(message(f"cannot add {add_links} links", hint=param("add_links", 1)))
+    for option, used in {"keep_links": keep_links is not None, "add_links": add_links > 0}.items():
         if used and (local or net.n > LARGEST):
-            why = "--local only weighs links" if local else f"it takes at most {LARGEST} nodes"
-            raise ParameterError(message(f"{option} does not work here: {why}", hint="drop it"))
+            weighs = f"{param('local', True)} only weighs links"
+            why = weighs if local else f"it takes at most {LARGEST} nodes"
+            what = f"{param(option)} does not work here: {why}"
+            raise ParameterError(message(what, hint="drop it"))
     if task.goal == "time" and Measured("", net, task).traffic.seconds_per_step is None:
         what = "the time of a step is unknown: it takes latencies, or bandwidths and a model's size"
         hint = (
-            "pass --model-mb with --bandwidth-attr or --port-mbit; or --latency-attr and --model-mb"
+            f"pass {param('model_mb')} with {param('bandwidth_attr')} or {param('port_mbit')}; "
+            f"or with {param('latency_attr')}"
         )
         raise ParameterError(message(what, hint=hint))
 

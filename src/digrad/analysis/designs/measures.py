@@ -18,13 +18,13 @@ from digrad.analysis.designs.closed_loop import (
 from digrad.analysis.designs.forecast import MOST, PredictedSteps, forecast
 from digrad.analysis.designs.noise import Response
 from digrad.analysis.designs.objective import Objective
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup, message, param
 from digrad.networks.network import Network
 from digrad.networks.traffic import Load, Traffic, traffic
 
 FEW_NODES = 100  # up to which the best step is looked for on all fresh curvatures
 GOALS = {
-    "accuracy": "fast contraction at steps up to --step, then little noise and lag",
+    "accuracy": "fast contraction at steps up to the largest, then little noise and lag",
     "noise": "fewest predicted steps with noise",
     "time": "least seconds: seconds a step over the rate of contraction",
 }
@@ -48,7 +48,7 @@ class Purpose:
         ):
             if not low < value <= high:
                 what = f"{name} must be above {low:g} and at most {high:g}, got {value:g}"
-                raise ParameterError(message(what, hint=f"drop --{name} for the usual one"))
+                raise ParameterError(message(what, hint=f"drop {param(name)} for the usual one"))
 
     def objective(self, n: int, lag_weight: float = 1.0) -> Objective:
         """Return what weights on n nodes are optimised for."""

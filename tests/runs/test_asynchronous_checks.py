@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from digrad.algorithms import ON_A_CLOCK, UNWAITING, Asynchronous, RFast
+from digrad.algorithms import ASYNCHRONOUS, ON_A_CLOCK, Asynchronous, RFast
 from digrad.base.check_results import FailedCheckError
 from digrad.runs.asynchronous_checks import check_conserved, check_purity, check_resume
 from digrad.runs.conformance import check_target
 
-NAMES = [name for name, make in UNWAITING.items() if issubclass(make, Asynchronous)]
+NAMES = [name for name, make in ASYNCHRONOUS.items() if issubclass(make, Asynchronous)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,16 +40,7 @@ from digrad.runs.recursion import Recursion, Trials
 from engines.conformance import talk, waits_in_vain
 
 STEPS = 5
-
-
-def sent_by_all(engine: Processes) -> SentCounter:
-    """What all ranks together have sent; every rank has to ask."""
-    total = torch.tensor(astuple(engine.sent))
-    distributed.all_reduce(total)
-    return SentCounter(*total.tolist())
-
-
-TRIALS = Trials(seeds=[3, 4], step_sizes=[0.05, 0.02])
+TRIALS = Trials(seeds=[3, 4], lr=[0.05, 0.02])
 VARIANTS = {
     **{name: kind() for name, kind in ALGORITHMS.items() if not issubclass(kind, Estimated)},
     "push-pull cta": PushPull("cta", "cta"),
@@ -57,6 +48,13 @@ VARIANTS = {
     "push-diging cta": PushDiging("cta", "cta"),
     "dsgd cta": DSGD("cta"),
 }
+
+
+def sent_by_all(engine: Processes) -> SentCounter:
+    """What all ranks together have sent; every rank has to ask."""
+    total = torch.tensor(astuple(engine.sent))
+    distributed.all_reduce(total)
+    return SentCounter(*total.tolist())
 
 
 def lopsided(n: int) -> Network:
@@ -396,7 +394,7 @@ def timetables(n: int) -> dict[str, Timetable]:
     return {
         "one peer": one_peer_exponential(n),
         "two slots": Timetable([net, ring]),
-        "every": Timetable([net, ring], every=3),
+        "every": Timetable([net, ring], exchange_every=3),
         "keep": Timetable([net], chances=Chances(keep=0.6)),
         "known": Timetable([net], chances=Chances(loss=Loss(0.5, "known"))),
         "returned": Timetable([net, ring], chances=Chances(loss=Loss(0.5, "returned"))),

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError, message, param
 from digrad.engines.transports.buffers import rounded
 from digrad.engines.transports.channel import Channel, Received
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
@@ -135,8 +135,7 @@ class Slots:
             os.posix_fallocate(arena.handle, arena.used, size)
         except OSError as error:
             what = f"{size} more bytes of shared memory cannot be had: {error.strerror}"
-            hint = "shared_memory=False, or digrad train --no-shared-memory, sends rows "
-            hint += "over sockets instead"
+            hint = f"{param('shared_memory', False)} sends rows over sockets instead"
             raise SharedMemoryError(message(what, hint=hint)) from error
         slot = MessageSlot(len(self._slots), arena, arena.used, size)
         arena.used += size

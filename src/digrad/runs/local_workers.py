@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from digrad.base.cores import usable_cores
+from digrad.base.threads import let_threads_sleep
 from digrad.results.folder import JobFile
 from digrad.runs.planning import Job, Plan
 from digrad.runs.team import Common, packed
@@ -125,7 +126,9 @@ def _environment(threads: int) -> dict[str, str]:
     """Return what a worker finds in its environment: the parent's modules, its share of threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    return os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
+    environment = os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
+    let_threads_sleep(environment)
+    return environment
 
 
 def _available_memory() -> int:

@@ -189,7 +189,9 @@ def test_every_room_says_what_it_is_for() -> None:
 @pytest.mark.parametrize("name", ROOMS)
 def test_no_new_arrow(name: str) -> None:
     here = {module: path for module, path in MODULES.items() if room(module) == name}
-    new = {module: broken(module, path.read_text(encoding="utf-8")) for module, path in here.items()}
+    new = {
+        module: broken(module, path.read_text(encoding="utf-8")) for module, path in here.items()
+    }
     assert not {module: found for module, found in new.items() if found}
 
 

@@ -19,7 +19,7 @@ from digrad.runs import cluster_worker, execute
 from digrad.runs.cluster import ClusterError
 from digrad.runs.loop import HandedOverError
 from digrad.runs.worker import At, Failed, Stored
-from runs_of_teams import LONG, OFTEN, SMALL, content, steps_of, wait_until
+from runs_of_workers import LONG, OFTEN, SMALL, content, steps_of, wait_until
 
 distributed = pytest.importorskip("distributed")
 
@@ -157,12 +157,12 @@ def test_what_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         execute.run(SMALL, tmp_path / "c", cluster="tcp://127.0.0.1:9")
 
 
-def test_a_box_keeps_the_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = cluster_worker.Box()
+def test_a_mailbox_keeps_the_last_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = cluster_worker.Mailbox()
     for t in range(3):
         box.send(At(0, t))
-    assert box.taken(stop=False) == [At(0, 2)]
-    assert box.taken(stop=True) == []
+    assert box.collect(stop=False) == [At(0, 2)]
+    assert box.collect(stop=True) == []
     with pytest.raises(HandedOverError):
         box.send(At(0, 3))
     box.send(At(0, 4))  # once: what follows is on the way out
@@ -170,5 +170,5 @@ def test_a_box_keeps_the_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     box.send(Failed(ValueError()))
     with pytest.raises(HandedOverError):
         box.send(At(0, 5))
-    assert [type(said) for said in box.taken(stop=False)] == [At, Failed]
-    assert Stored not in box.taken(stop=False)
+    assert [type(said) for said in box.collect(stop=False)] == [At, Failed]
+    assert Stored not in box.collect(stop=False)

@@ -8,7 +8,7 @@ slip in a size, or a small file that unpacks to a large one, must not take a who
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 from digrad.base.errors import DigradError, ParameterError, message, shown
@@ -50,6 +50,11 @@ def check_memory(
 def allowed() -> int:
     """Return how many bytes one thing may take now."""
     return _allowed()[0]
+
+
+def free_memory() -> float:
+    """Return the free bytes, for all of what this process starts; infinite where nobody knows."""
+    return min(_free(), default=inf)
 
 
 def _allowed(least: float = 0) -> tuple[int, str]:

@@ -1,26 +1,25 @@
-"""Workers on the machines of a cluster, through Dask: an address, a client or a cluster of its.
+"""Workers on the machines of a cluster, through Dask: an address, a client or a cluster of Dask's.
 
-Dask knows which workers there are, starts jobs on them and carries letters; all else is as on one
-machine: this process alone writes to the run folder, and takes up the jobs of workers that die.
+Dask knows which workers there are, starts jobs on them and carries messages. As on one machine,
+this process alone writes to the run folder, and continues the jobs of workers that die.
 """
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
 from digrad.base.errors import DigradError, ParameterError, message, param, shown
-from digrad.results.folder import JobFile
-from digrad.runs.cluster_worker import do_job, letters
+from digrad.runs.cluster_worker import collect, do_job
+from digrad.runs.dispatch import Settings, log
 from digrad.runs.planning import Job
-from digrad.runs.team import Common, log, packed
 from digrad.runs.worker import Task
 
 CONNECT = 10.0  # seconds that a scheduler may take to answer
-ASK = 0.25  # seconds from one question to the next
+POLL = 0.25  # seconds from one look at the mailboxes to the next
 LONELY = 5.0  # seconds without any worker before we say so
 
 
@@ -28,106 +27,97 @@ class ClusterError(DigradError, RuntimeError):
     """A cluster that cannot be reached, or no longer."""
 
 
-class ClusterCrew:
-    """The workers of a cluster, those that are there now; one job at a time on each.
+class ClusterPool:
+    """The workers of a cluster that are there now; one job at a time on each.
 
     Args:
         cluster: the address of a scheduler, a Dask client, or a Dask cluster.
-        common: what the jobs have in common.
+        settings: what the jobs share.
         workers: as many at most.
         jobs: how many are left to do.
     """
 
-    def __init__(self, cluster: Any, common: Common, workers: int | None, jobs: int) -> None:
-        self._order = packed(common, 0)
+    def __init__(self, cluster: Any, settings: Settings, workers: int | None, jobs: int) -> None:
+        self._order = settings.pickled()
         self._client, self._own = _client(cluster)
         self._most = min(jobs, workers or jobs)
-        self._busy: list[_DaskWorker] = []
-        self._heard: deque[tuple[_DaskWorker, Any]] = deque()
+        self._workers: list[DaskWorker] = []
+        self._received: deque[tuple[DaskWorker, Any]] = deque()
         self._there: dict[str, int] = {}  # threads of each worker, by its address
-        self._alone_since, self._told, self._lost = monotonic(), False, False
+        self._alone_since, self._warned, self._lost = monotonic(), False, False
 
-    def hire(self, team: Sequence["_DaskWorker"]) -> "_DaskWorker | None":
+    def hire(self) -> "DaskWorker | None":
         """Return a worker that has no job of ours; none if there is no other now."""
-        if len(team) >= self._most:
+        if len(self._workers) >= self._most:
             return None
-        taken = {worker.address for worker in team}
-        self._look_around()
+        taken = {worker.address for worker in self._workers}
+        self._refresh()
         free = next((address for address in self._there if address not in taken), None)
         if free is None:
-            self._tell_if_alone(bool(team))
+            self._warn_if_alone()
             return None
-        return _DaskWorker(free, self._start, self._leave)
+        self._workers.append(DaskWorker(free, self))
+        return self._workers[-1]
 
-    def _look_around(self) -> None:
+    def leave(self, worker: "DaskWorker") -> None:
+        """Let go of a worker."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+
+    def _refresh(self) -> None:
         found = self._reach(lambda: self._client.scheduler_info(n_workers=-1)["workers"])
         self._there = {address: about["nthreads"] for address, about in found.items()}
 
-    def _tell_if_alone(self, at_work: bool) -> None:
-        if at_work or self._there:
+    def _warn_if_alone(self) -> None:
+        if self._workers or self._there:
             self._alone_since = monotonic()
-        elif not self._told and monotonic() - self._alone_since > LONELY:
-            self._told = True
+        elif not self._warned and monotonic() - self._alone_since > LONELY:
+            self._warned = True
             log.warning("waiting for workers: %s has none", self._client.scheduler.address)
 
-    def _start(self, worker: "_DaskWorker", task: Task) -> Any:
-        """Start a job on one worker and on no other; return what stands for it."""
+    def start(self, worker: "DaskWorker", task: Task) -> Any:
+        """Start a job on one worker and on no other; return Dask's future."""
         threads = self._there.get(worker.address, 1)
         place = {"workers": [worker.address], "allow_other_workers": False, "pure": False}
-        if worker not in self._busy:
-            self._busy.append(worker)
-        return self._reach(
-            lambda: self._client.submit(
-                do_job, worker.ticket, self._order, pickle.dumps(task), threads, **place, retries=0
-            )
-        )
+        given = worker.ticket, self._order, pickle.dumps(task), threads
+        return self._reach(lambda: self._client.submit(do_job, *given, **place, retries=0))
 
-    def _leave(self, worker: "_DaskWorker") -> None:
-        if worker in self._busy:
-            self._busy.remove(worker)
-
-    def hear(self, seconds: float) -> tuple["_DaskWorker", Any] | None:
-        """Wait for a word of any of them."""
+    def receive(self, seconds: float) -> "tuple[DaskWorker, Any] | None":
+        """Wait for a message from any of them."""
         end = monotonic() + seconds
-        while not self._heard:
+        while not self._received:
+            busy = [worker for worker in self._workers if worker.job is not None]
             try:
-                self._ask()
+                self._collect(busy)
             except ClusterError:
-                if not any(worker.stopping for worker in self._busy):
-                    raise  # who stops anyway has an error, or Ctrl-C, that counts more
-            if self._heard or monotonic() > end:
+                if not any(worker.stopping for worker in busy):
+                    raise  # otherwise the run stops for an error, or Ctrl-C, that counts more
+            if self._received or monotonic() > end:
                 break
-            sleep(ASK)
-        return self._heard.popleft() if self._heard else None
+            sleep(POLL)
+        return self._received.popleft() if self._received else None
 
-    def _ask(self) -> None:
-        """Ask all busy workers for their letters, and see who is gone."""
-        busy = [worker for worker in self._busy if worker.job is not None]
-        if not busy:
-            return
+    def _collect(self, busy: "list[DaskWorker]") -> None:
+        """Collect the messages of all busy workers, and see which are gone."""
         if self._lost:
-            self._heard.extend((worker, None) for worker in busy)
+            self._received.extend((worker, None) for worker in busy)
+        if self._lost or not busy:
             return
         tickets = {worker.ticket: worker.stopping for worker in busy}
-        self._look_around()
+        self._refresh()
         there = [worker.address for worker in busy if worker.address in self._there]
-        found = self._reach(lambda: self._asked(tickets, there)) if there else {}
+        how: dict[str, Any] = {"workers": there, "on_error": "return"}
+        found = self._reach(lambda: self._client.run(collect, tickets, **how)) if there else {}
         for worker in busy:
             answer = found.get(worker.address)
-            said = pickle.loads(answer) if isinstance(answer, bytes) else {}
-            ended, words = said.get(worker.ticket, (False, []))
-            self._heard.extend((worker, word) for word in words)
-            if worker.address not in self._there or worker.over(ended=ended):
-                self._heard.append((worker, None))
-
-    def _asked(self, tickets: dict[str, bool], addresses: list[str]) -> dict[str, Any]:
-        answers: dict[str, Any] = self._client.run(
-            letters, tickets, workers=addresses, on_error="return"
-        )
-        return answers
+            boxes = pickle.loads(answer) if isinstance(answer, bytes) else {}
+            ended, messages = boxes.get(worker.ticket, (False, []))
+            self._received.extend((worker, said) for said in messages)
+            if worker.address not in self._there or worker.is_over(ended=ended):
+                self._received.append((worker, None))
 
     def _reach(self, call: Callable[[], Any]) -> Any:
-        """Ask the scheduler something; one that has gone ends the run, and says so once."""
+        """Call the scheduler; where it is gone the run ends, with one error."""
         try:
             return call()
         except (OSError, TimeoutError, RuntimeError, ValueError, KeyError) as error:
@@ -138,47 +128,42 @@ class ClusterCrew:
             raise ClusterError(message(what, hint=hint)) from error
 
     def close(self) -> None:
-        """Leave the cluster; one's own client is closed."""
+        """Leave the cluster; a client of our own is closed."""
         if self._own:
-            with suppress(Exception):  # where the scheduler has gone there is nothing to leave
+            with suppress(Exception):  # where the scheduler is gone there is nothing to leave
                 self._client.close(timeout=2)
 
 
-class _DaskWorker:
-    """A worker of a cluster, as the team sees it."""
+class DaskWorker:
+    """A worker of a cluster, as the process that stores sees it."""
 
-    def __init__(
-        self,
-        address: str,
-        start: "Callable[[_DaskWorker, Task], Any]",
-        leave: "Callable[[_DaskWorker], None]",
-    ) -> None:
+    def __init__(self, address: str, pool: ClusterPool) -> None:
         self.address, self.ticket, self.stopping = address, "", False
         self.job: Job | None = None
-        self._start, self._leave, self._future, self._silent = start, leave, None, 0
+        self._pool, self._future, self._silent = pool, None, 0
 
     def __str__(self) -> str:
         """Name it."""
         return f"worker {self.address}"
 
-    def give(self, job: Job, saved: JobFile | None) -> None:
+    def assign(self, task: Task) -> None:
         """Let it do a job from where that stands."""
-        self.job, self.ticket, self._silent = job, uuid4().hex, 0
-        self._future = self._start(self, Task(job.index, job.made_by, saved))
+        self.ticket, self._silent = uuid4().hex, 0
+        self._future = self._pool.start(self, task)
 
     def stop(self) -> None:
-        """Let it send where it is: it hears so when it is asked next."""
+        """Let it send a checkpoint: it is told so with the next look at its mailbox."""
         self.stopping = True
 
-    def over(self, *, ended: bool) -> bool:
-        """Whether its job is, as far as Dask knows, though it has not been heard of as done."""
+    def is_over(self, *, ended: bool) -> bool:
+        """Whether its job has ended for Dask, though no message has said so."""
         done = self._future is None or self._future.status not in ("pending",)
         self._silent = self._silent + 1 if done or ended else 0
-        return self._silent > 2  # asked again, as its last letter may be under way
+        return self._silent > 2  # not at once, as its last message may be under way
 
     def end(self) -> str:
         """Let go of it; a job of a run that has ended stops by itself."""
-        self._leave(self)
+        self._pool.leave(self)
         with suppress(Exception):
             if self._future is not None:
                 self._future.cancel()

@@ -1,4 +1,4 @@
-"""Run an experiment into a folder: in this process (``loop``) or in several (``team``)."""
+"""Run an experiment into a folder: in this process (``loop``) or in several (``dispatch``)."""
 
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,15 @@ from digrad.results.folder import JobFile, MemoryStore, RunFolder, Store
 from digrad.results.launches import Launch
 from digrad.results.lock import locked, refuse_held
 from digrad.results.progress import telling
+from digrad.runs.dispatch import Settings, log, run_on_workers
 from digrad.runs.execution import Execution, Local
-from digrad.runs.local_workers import LocalCrew, most_workers
+from digrad.runs.local_workers import LocalPool, most_workers
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Job, Overrides, Plan, plan, resolved
-from digrad.runs.team import Common, NotSentError, log, share_out
+from digrad.runs.worker import NotSentError
 
-WORTH_SECONDS = 15.0  # of work left, for several processes to pay for their start
-TASTE_SECONDS = 2.0  # of work, from which one sees how much is left
+WORTH_SECONDS = 15.0  # of work left, from which several processes pay for their start
+PROBE_SECONDS = 2.0  # of work, from which the rest is estimated
 
 
 def run(
@@ -52,18 +53,18 @@ def run(
         cluster: machines that do them instead: the address of a Dask scheduler, a client or a
             cluster of Dask's; ``workers`` is then how many to take at most.
     """
-    folder, asked = RunFolder(Path(out)), resolved(experiment)
+    folder, wanted = RunFolder(Path(out)), resolved(experiment)
     refuse_held(folder.path)
-    stored = folder.check(asked, resume=resume)
+    stored = folder.check(wanted, resume=resume)
     Launch.read(folder.path).refuse_other_messages("")
     work = plan(stored, device, given=given)
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
-        folder.check(asked, resume=resume)  # again, as nobody can change it now
+        folder.check(wanted, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
         with telling(folder.path, stored, progress or _silent) as tell:
-            common = Common(work, device, given, tell, checkpoint_seconds)
+            settings = Settings(work, device, given, tell, checkpoint_seconds)
             if execution is None:
-                do_jobs(common, folder, workers, cluster)
+                do_jobs(settings, folder, workers, cluster)
             else:
                 carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
@@ -80,45 +81,45 @@ def run_in_memory(
 ) -> tuple[Plan, list[JobFile]]:
     """Run an experiment without a folder; return what was run, and what came of each job."""
     work, store = plan(resolved(experiment), device, given=given), MemoryStore()
-    common = Common(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
-    do_jobs(common, store, workers, cluster)
+    settings = Settings(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
+    do_jobs(settings, store, workers, cluster)
     return work, [store.jobs[job.index] for job in work.jobs]
 
 
-def do_jobs(common: Common, store: Store, workers: int | None, cluster: Any = None) -> None:
+def do_jobs(settings: Settings, store: Store, workers: int | None, cluster: Any = None) -> None:
     """Do all jobs from where they stand: here, in several processes, or on other machines."""
     if cluster is not None:
-        _on_cluster(common, store, workers, cluster)
+        _on_cluster(settings, store, workers, cluster)
         return
-    number = _checked(workers, common.work)
+    number = _most_workers(workers, settings.work)
     if workers is None and number > 1:
         try:
-            _alone(common, store, _Taste(common))
+            _run_here(settings, store, _WorkEstimate(settings))
             return
         except HandedOverError:
             pass  # what was done is stored, and gone on from
     if number > 1:
         try:
-            share_out(common, store, partial(LocalCrew, common, number))
+            run_on_workers(settings, store, partial(LocalPool, settings, number))
             return
         except NotSentError as error:
             log.warning("one process does all jobs, as others cannot be given: %s", error)
-    _alone(common, store, common.progress)
+    _run_here(settings, store, settings.progress)
 
 
-def _on_cluster(common: Common, store: Store, workers: int | None, cluster: Any) -> None:
-    from digrad.runs.cluster import ClusterCrew
+def _on_cluster(settings: Settings, store: Store, workers: int | None, cluster: Any) -> None:
+    from digrad.runs.cluster import ClusterPool
 
     _at_least_one(workers)
     try:
-        share_out(common, store, partial(ClusterCrew, cluster, common, workers))
+        run_on_workers(settings, store, partial(ClusterPool, cluster, settings, workers))
     except NotSentError as error:
         hint = "put classes into a module that workers have too, or run without a cluster"
         what = f"the cluster cannot be given all that the run needs: {error}"
         raise ParameterError(message(what, hint=hint)) from error
 
 
-def _checked(workers: int | None, work: Plan) -> int:
+def _most_workers(workers: int | None, work: Plan) -> int:
     """Return how many processes to take at most."""
     if workers is None:
         return most_workers(work)
@@ -134,29 +135,29 @@ def _at_least_one(workers: int | None) -> None:
         raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
 
 
-def _alone(common: Common, store: Store, progress: Progress) -> None:
-    carry_out(common.work, store, Local(), progress, common.checkpoint_seconds)
+def _run_here(settings: Settings, store: Store, progress: Progress) -> None:
+    carry_out(settings.work, store, Local(), progress, settings.checkpoint_seconds)
 
 
-class _Taste:
-    """Hears how far jobs are; stops them once it is clear that several processes pay."""
+class _WorkEstimate:
+    """Estimates the work left from the progress; raises once several processes pay."""
 
-    def __init__(self, common: Common) -> None:
-        self._steps, self._progress = common.work.experiment.steps, common.progress
-        self._left = {job.index: common.work.experiment.steps for job in common.work.jobs}
-        self._weights = {job.index: len(job.trials) for job in common.work.jobs}
+    def __init__(self, settings: Settings) -> None:
+        self._steps, self._progress = settings.work.experiment.steps, settings.progress
+        self._left = {job.index: settings.work.experiment.steps for job in settings.work.jobs}
+        self._weights = {job.index: len(job.trials) for job in settings.work.jobs}
         self._began = monotonic()
         self._first: tuple[int, int, float] | None = None  # a job, its step, and when that was
 
     def __call__(self, job: Job, t: int) -> None:
-        """Look at the clock."""
+        """Estimate the work left."""
         self._progress(job, t)
         now = monotonic()
         self._left[job.index] = self._steps - t
         if self._first is None or self._first[0] != job.index:
             self._first = job.index, t, now
         _, before, then = self._first
-        if now - self._began < TASTE_SECONDS or t == before:
+        if now - self._began < PROBE_SECONDS or t == before:
             return
         each = (now - then) / ((t - before) * self._weights[job.index])
         left = {k: each * self._weights[k] * steps for k, steps in self._left.items() if steps}

@@ -1,56 +1,59 @@
-"""Workers on this machine: processes that this one starts, hears and ends."""
+"""Workers on this machine: child processes, each with a pipe of its own.
+
+The pools of ``concurrent.futures`` and loky break as a whole when one worker is killed; here the
+others go on.
+"""
 
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 from digrad.base.cores import usable_cores
+from digrad.base.memory import free_memory
 from digrad.base.threads import let_threads_sleep
-from digrad.results.folder import JobFile
+from digrad.runs.dispatch import Settings
 from digrad.runs.planning import Job, Plan
-from digrad.runs.team import Common, packed
-from digrad.runs.worker import Stop, Task
+from digrad.runs.worker import Task
 
-MEMORY_EACH = 2**30  # bytes that a worker takes, half of them PyTorch's
-
-Heard = SimpleQueue[tuple["_Worker", Any]]
+MEMORY_EACH = 2**30  # bytes that a worker takes, half of them for PyTorch
 
 
 def most_workers(work: Plan) -> int:
     """Return how many workers cores and memory allow; one where the nodes live on a GPU."""
     if work.problem.start().is_cuda or not sys.executable:
         return 1
-    return max(1, min(usable_cores(), len(work.jobs), _available_memory() // MEMORY_EACH))
+    return int(max(1, min(usable_cores(), len(work.jobs), free_memory() / MEMORY_EACH)))
 
 
-class LocalCrew:
-    """As many processes as were asked for, and no more than there are jobs."""
+class LocalPool:
+    """As many child processes as were asked for, and no more than there are jobs."""
 
-    def __init__(self, common: Common, workers: int, jobs: int) -> None:
-        self._size = min(workers, jobs)
-        self._threads = max(1, usable_cores() // self._size)
-        self._order = packed(common, self._threads)
-        self._heard: Heard = SimpleQueue()
-        self._hired = 0
+    def __init__(self, settings: Settings, workers: int, jobs: int) -> None:
+        self._most = min(workers, jobs)
+        self._threads = max(1, usable_cores() // self._most)
+        self._order = settings.pickled()
+        self._received: SimpleQueue[tuple[LocalWorker, Any]] = SimpleQueue()
+        self._workers: list[LocalWorker] = []
 
-    def hire(self, team: Sequence[object]) -> "_Worker | None":
+    def hire(self) -> "LocalWorker | None":
         """Start another process, unless there are enough."""
-        if len(team) >= self._size:
+        if sum(worker.alive for worker in self._workers) >= self._most:
             return None
-        self._hired += 1
-        return _Worker(self._hired, self._order, self._threads, self._heard)
+        made = LocalWorker(len(self._workers) + 1, self._threads, self._received)
+        self._workers.append(made)
+        made.send(self._order)
+        return made
 
-    def hear(self, seconds: float) -> tuple["_Worker", Any] | None:
-        """Wait for a word of any of them."""
+    def receive(self, seconds: float) -> "tuple[LocalWorker, Any] | None":
+        """Wait for a message from any of them."""
         try:
-            return self._heard.get(timeout=seconds)
+            return self._received.get(timeout=seconds)
         except Empty:
             return None
 
@@ -58,85 +61,74 @@ class LocalCrew:
         """Do nothing: the processes have been ended one by one."""
 
 
-class _Worker:
-    """A worker, as its parent sees it."""
+class LocalWorker:
+    """A child process, as its parent sees it."""
 
-    def __init__(self, number: int, order: bytes, threads: int, heard: Heard) -> None:
-        self._number = number
+    def __init__(
+        self, number: int, threads: int, received: "SimpleQueue[tuple[LocalWorker, Any]]"
+    ) -> None:
         self.job: Job | None = None
+        self.alive = True
+        code = f"from digrad.runs.worker import main; main({threads})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from digrad.runs.worker import main; main()"],
+            [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(threads),
-            start_new_session=True,  # Ctrl-C is this process's to hear
+            start_new_session=True,  # Ctrl-C is handled by this process
         )
-        Thread(target=self._listen, args=(heard,), daemon=True).start()
-        self._send(order)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._name = f"worker {number} (process {self._process.pid})"
+        Thread(target=self._listen, args=(self._output, received), daemon=True).start()
 
     def __str__(self) -> str:
         """Name it."""
-        return f"worker {self._number} (process {self._process.pid})"
+        return self._name
 
-    def give(self, job: Job, saved: JobFile | None) -> None:
+    def assign(self, task: Task) -> None:
         """Let it do a job from where that stands."""
-        self.job = job
-        self._send(Task(job.index, job.made_by, saved))
+        self.send(task)
 
     def stop(self) -> None:
-        """Let it send where it is, and end."""
-        self._send(Stop())
+        """Let it send a checkpoint, and end."""
+        self.send(None)
 
-    def _send(self, said: object) -> None:
-        """Tell it something; that it has died is heard elsewhere."""
-        assert self._process.stdin is not None
+    def send(self, said: object) -> None:
+        """Send a message; that the worker has died is noticed where its messages are read."""
         with suppress(OSError):
-            pickle.dump(said, self._process.stdin)
-            self._process.stdin.flush()
+            pickle.dump(said, self._input)
+            self._input.flush()
 
-    def _listen(self, heard: Heard) -> None:
-        assert self._process.stdout is not None
-        while True:
+    def _listen(self, output: IO[bytes], received: "SimpleQueue[tuple[LocalWorker, Any]]") -> None:
+        said: Any = ""
+        while said is not None:
             try:
-                said = pickle.load(self._process.stdout)
-            except Exception:  # it has ended, perhaps in the middle of a word
-                heard.put((self, None))
-                return
-            heard.put((self, said))
+                said = pickle.load(output)
+            except Exception:  # it has ended, perhaps in the middle of a message
+                said = None
+            received.put((self, said))
 
     def end(self) -> str:
-        """End it, as a worker has nothing to put in order, and say how it has ended."""
+        """End it at once, as a worker has nothing to clean up, and say how it has ended."""
+        self.alive = False
         self._process.kill()
         status = self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # what it was not told any more
-                assert pipe is not None
+        for pipe in (self._input, self._output):
+            with suppress(OSError):  # what was not sent
                 pipe.close()
-        return f"was killed by {_signal(-status)}" if status < 0 else f"ended with status {status}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        if status >= 0:
+            return f"ended with status {status}"
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by signal {-status}"
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Return what a worker finds in its environment: the parent's modules, its share of threads."""
+    """Return the environment of a worker: the parent's modules, its share of threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
     environment = os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
     let_threads_sleep(environment)
     return environment
-
-
-def _available_memory() -> int:
-    """Return the bytes that can be taken without swapping; a lot where nobody says."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines: Sequence[str] = file.readlines()
-        found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-        return int(found[0]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 2**62

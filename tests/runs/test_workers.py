@@ -18,9 +18,9 @@ import torch
 import digrad as dg
 from digrad.base.errors import ParameterError
 from digrad.results.experiment import Experiment, KindSpec, to_table
-from digrad.runs import execute, local_workers, team
-from digrad.runs.team import WorkerError
-from runs_of_teams import LONG, OFTEN, SMALL, content, steps_of, wait_until
+from digrad.runs import dispatch, execute, local_workers
+from digrad.runs.dispatch import WorkerError
+from runs_of_workers import LONG, OFTEN, SMALL, content, steps_of, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -76,16 +76,16 @@ def test_as_many_as_pay(
     """One process begins; where much is left, workers go on from where it was."""
     shared: list[tuple[int, list[int]]] = []
 
-    def share_out(common: Any, store: Any, crew_for: Any) -> None:
+    def run_on_workers(settings: Any, store: Any, pool_for: Any) -> None:
         kept = [store.job(k) for k in range(4)]
-        shared.append((crew_for.args[-1], [file.t for file in kept if file]))
-        team.share_out(common, store, crew_for)
+        shared.append((pool_for.args[-1], [file.t for file in kept if file]))
+        dispatch.run_on_workers(settings, store, pool_for)
 
-    monkeypatch.setattr(execute, "share_out", share_out)
+    monkeypatch.setattr(execute, "run_on_workers", run_on_workers)
     monkeypatch.setattr(local_workers, "usable_cores", lambda: 2)
     assert content(execute.run(SMALL, tmp_path / "short")) == whole(SMALL)
     assert shared == []
-    monkeypatch.setattr(execute, "TASTE_SECONDS", 0.0)
+    monkeypatch.setattr(execute, "PROBE_SECONDS", 0.0)
     monkeypatch.setattr(execute, "WORTH_SECONDS", 0.0)
     assert content(execute.run(SMALL, tmp_path / "long")) == whole(SMALL)
     assert shared == [(2, [12])]
@@ -174,6 +174,19 @@ def test_the_parent_is_stopped(how: signal.Signals, tmp_path: Path, whole: Any) 
     wait_until(lambda: not any(alive(pid) for pid in mine), 5.0)
     assert 0 < sum(steps_of(out).values()) < 4 * LONG.steps
     assert content(execute.run(LONG, out, resume=True, workers=2)) == whole(LONG)
+
+
+def test_a_worker_of_a_killed_parent_is_silent() -> None:
+    """Also where it notices because its message cannot be sent."""
+    code = "import os; from digrad.runs.worker import _Output; out = _Output(os.fdopen(1, 'wb'))"
+    code += "; input(); out.send(1)"
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.close()
+        process.stdin.write(b"go on\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
 
 
 def alive(pid: int) -> bool:

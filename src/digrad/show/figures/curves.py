@@ -73,7 +73,7 @@ def draw_curves(
         counted: what steps are counted in, as ("tokens", 16384): its name, and how many a step is.
         log: whether y is logarithmic.
         columns: the field that has a panel for each value, or two of them: ``network``,
-            ``algorithm``, ``step_size``, ``run``, ``"network,algorithm"``.
+            ``algorithm``, ``lr``, ``run``, ``"network,algorithm"``.
         color_by: the field that colours tell.
         title: above all panels.
         width: in points; one column of a paper, or two where there are several panels.
@@ -200,7 +200,7 @@ def _handles(lines: list[DrawnCurve], styles: dict[Key, Style]) -> list[Line2D]:
 
 def _note(lines: list[DrawnCurve], trace: Results) -> str:
     """Say what lines and bands are: a figure travels without its docstring."""
-    sizes = {line.curve.key.step_size for line in lines}
+    sizes = {line.curve.key.lr for line in lines}
     few, *_, most = sorted(len(line.curve.seeds) for line in lines * 2)
     band = "min to max" if most <= FEW else "10th to 90th percentile"
     seeds = f"line: mean over {few if few == most else f'{few} to {most}'} seeds"

@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.results.trials import Key
+from digrad.show.drawn_curves import size_label
 from digrad.show.figures.drawing import COLOURS
 
 DASHES: tuple[Any, ...] = (
@@ -114,7 +115,7 @@ def _panels(
 
 
 def _title(value: str | float) -> str:
-    return value if isinstance(value, str) else f"γ = {value:g}"
+    return value if isinstance(value, str) else size_label(value)
 
 
 def _words(keys: Sequence[Key], facets: Sequence[str], also: str = "algorithm") -> list[list[str]]:
@@ -141,7 +142,7 @@ def _colours(
     styles = {}
     for key, word, hue in zip(keys, words, hues, strict=True):
         mark = marks.index(tuple(word))
-        label = ", ".join(word + [f"γ = {key.step_size:g}"] * dashed)
+        label = ", ".join(word + [size_label(key.step_size)] * dashed)
         dash = sizes.index(key.step_size) if dashed else mark % len(DASHES)
         colour = COLOURS[order.index(hue) % len(COLOURS)]
         place = (mark, dash, label or key.network, colour, MARKERS[mark % len(MARKERS)])
@@ -158,7 +159,7 @@ def _shades(keys: Sequence[Key], facets: tuple[str, ...]) -> dict[Key, Style]:
     styles = {}
     for key, word in zip(keys, words, strict=True):
         mark, place = marks.index(tuple(word)), sizes.index(key.step_size)
-        label = ", ".join([*word, f"γ = {key.step_size:g}"])
+        label = ", ".join([*word, size_label(key.step_size)])
         marker = MARKERS[mark % len(MARKERS)] if len(marks) > 1 else ""
         dash = mark % len(DASHES)
         styles[key] = Style(place + mark * len(sizes), dash, label, to_hex(scale[place]), marker)

@@ -13,7 +13,7 @@ SMALL = Experiment(
     algorithms=(AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")),
     problem=KindSpec("quadratic", {"dim": 3, "sigma": 0.5}),
     steps=40,
-    step_sizes=(0.1, 0.05),
+    lr=(0.1, 0.05),
     seeds=(0, 4),
     metrics_every=6,
 )

@@ -25,7 +25,7 @@ def _losses(steps: int) -> Figure:
     nets = {
         "exponential": dg.network("exponential", 8),
         "one-peer exponential": dg.network("one-peer-exponential", 8),
-        "exchange every 5 steps": dg.network("exponential", 8, every=5),
+        "exchange every 5 steps": dg.network("exponential", 8, exchange_every=5),
         "links work with probability 0.5": dg.network("exponential", 8, keep=0.5),
         "half of all messages lost": dg.network("exponential", 8, loss=0.5),
     }

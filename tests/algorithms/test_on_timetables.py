@@ -109,7 +109,7 @@ def test_reference_one_peer():
 
 
 def test_reference_periodical_push_pull():
-    s = last(PushPull(), Timetable([whole()], every=2), 4, lr=0.05)
+    s = last(PushPull(), Timetable([whole()], exchange_every=2), 4, lr=0.05)
     x = "0.580396875 -0.570496875; 0.4974984375 -0.280971484375; "
     x += "0.248502951389 -0.212609895833; 0.233476822917 -0.469152083333"
     np.testing.assert_allclose(s.x, table(x), atol=1e-12)
@@ -196,7 +196,7 @@ CHANCES = {
 @pytest.mark.parametrize("forms", FORMS)
 @pytest.mark.parametrize("chances", CHANCES.values(), ids=CHANCES)
 def test_twin(forms, chances):
-    for net in (three(chances=chances), Timetable([whole()], every=2, chances=chances)):
+    for net in (three(chances=chances), Timetable([whole()], exchange_every=2, chances=chances)):
         s = last(PushPull(*forms), net, 25, 0.05)
         x, y = twin(net, 25, 0.05, *forms)
         np.testing.assert_allclose(s.x, x, rtol=0, atol=1e-12)
@@ -238,7 +238,7 @@ def test_nothing_is_lost_for_ever(keep, loss, kind, seed, several, every):
     """1ᵀY and what is in transit are 1ᵀG; push-sum weights are n; at rest all slots rest."""
     chances = Chances(keep, Loss(loss, kind), seed=seed)
     slots = three().slots if several else [whole()]
-    net = Timetable(slots, every=every, chances=chances)
+    net = Timetable(slots, exchange_every=every, chances=chances)
     for algorithm, tracked, summed in (
         (PushPull(), "y", None),
         (PushDiging(), "y", "v"),
@@ -279,7 +279,7 @@ NETS = {
     "slots": three(),
     "one peer": one_peer_exponential(4),
     "base": base_graph(4),
-    "every": Timetable([whole()], every=3),
+    "every": Timetable([whole()], exchange_every=3),
     "keep": Timetable([whole()], chances=Chances(keep=0.6)),
     "silent": Timetable([whole()], chances=Chances(loss=Loss(0.3))),
 }
@@ -345,7 +345,7 @@ REFUSED = {
     "in slot 0, extra needs symmetric": (ALGORITHMS["extra"](), one_peer_exponential(4)),
     "needs spanning trees in every slot": (
         ALGORITHMS["stpp"](),
-        Timetable([build("binary-tree", 3)], every=2),
+        Timetable([build("binary-tree", 3)], exchange_every=2),
     ),
     "over a whole period, sgp needs a strongly connected": (
         SGP(),

@@ -178,8 +178,8 @@ def test_two_graphs_own_weights_and_one_node() -> None:
     [
         ({"goal": "speed"}, "unknown goal 'speed'"),
         ({"goal": "time"}, "pass model_mb= with bandwidth_attr="),
-        ({"cap": 0.0}, "step must be above 0"),
-        ({"cap": 3.0}, "at most 2"),
+        ({"max_step": 0.0}, "max_step must be above 0"),
+        ({"max_step": 3.0}, "at most 2"),
         ({"condition": 1.0}, "condition must be above 1"),
         ({"budget": 0.0}, "drop budget="),
         ({"keep_links": 5}, "5 nodes need at least 8 links.*got 5"),

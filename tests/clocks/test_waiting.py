@@ -90,7 +90,7 @@ def test_the_same_however_it_is_asked() -> None:
 
 def test_steps_without_an_exchange_take_a_gradient_only() -> None:
     clock = Clock(distribution="constant", latency=0.3)
-    often = Timetable([NET], every=3)
+    often = Timetable([NET], exchange_every=3)
     assert synchronous_timing(SGP(), often, clock, SIZES).time(10) == pytest.approx(10 + 4 * 0.3)
     same = synchronous_timing(SGP(), Timetable([NET]), clock, SIZES)
     assert same.time(7) == time(SGP(), clock, 7)

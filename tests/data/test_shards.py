@@ -56,7 +56,7 @@ def test_training_from_loaders_is_the_simulated_run() -> None:
         build("exponential", 4),
         Logistic.generate(4, 5, 12, batch=3, dtype=torch.float64),
     )
-    trials = Trials(seeds=[8], step_sizes=[0.2 * 0.9])
+    trials = Trials(seeds=[8], lr=[0.2 * 0.9])
     recursion = Recursion(
         PushPull(), Simulator(net, dtype=torch.float64), problem, trials, schedule=lambda t: 1.0
     )

@@ -38,7 +38,7 @@ from digrad.runs.recursion import Recursion, Trials
 from engines.conformance import talk, waits_in_vain
 
 STEPS = 5
-TRIALS = Trials(seeds=[3, 4], step_sizes=[0.05, 0.02])
+TRIALS = Trials(seeds=[3, 4], lr=[0.05, 0.02])
 VARIANTS = {
     **{name: kind() for name, kind in ALGORITHMS.items() if not issubclass(kind, Estimated)},
     "push-pull cta": PushPull("cta", "cta"),
@@ -385,7 +385,7 @@ def timetables(n: int) -> dict[str, Timetable]:
     return {
         "one peer": one_peer_exponential(n),
         "two slots": Timetable([net, ring]),
-        "every": Timetable([net, ring], every=3),
+        "every": Timetable([net, ring], exchange_every=3),
         "keep": Timetable([net], chances=Chances(keep=0.6)),
         "known": Timetable([net], chances=Chances(loss=Loss(0.5, "known"))),
         "returned": Timetable([net, ring], chances=Chances(loss=Loss(0.5, "returned"))),

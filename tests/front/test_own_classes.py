@@ -34,7 +34,7 @@ MINE += PROBLEM + TOPOLOGY
 TOML = """
 name = "own"
 steps = 30
-step_sizes = [0.1]
+lr = [0.1]
 problem = { kind = "mine.py:Away", far = 1.0 }
 networks = [{ topology = "mine.py:hub", n = 5, params = { more = 2 } }]
 algorithms = [{ algorithm = "mine.py:Gossip" }, { algorithm = "push-pull" }]
@@ -159,7 +159,7 @@ def test_files_beside_the_experiment_come_first(place: Path, command: Any) -> No
     (place / "ring.edges").write_text("a b\nb c\nc a\n")
     Path("ring.edges").write_text("a b\nb a\n")  # two nodes: not this one
     text = (
-        'name = "beside"\nsteps = 5\nstep_sizes = [0.1]\nproblem = { kind = "quadratic" }\n'
+        'name = "beside"\nsteps = 5\nlr = [0.1]\nproblem = { kind = "quadratic" }\n'
         'networks = [{ file = "ring.edges" }]\nalgorithms = [{ algorithm = "sgp" }]\n'
     )
     (place / "beside.toml").write_text(text)

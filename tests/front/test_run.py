@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         "2 trials fit (network='ring', algorithm='sgp', lr=0.1)",
     ),
     "none": (lambda run: run.answer(lr=7), "there are network: ring, all; algorithm: push-pull"),
-    "no such key": (lambda run: run.answer(step_size=0.1), "take some of: network, algorithm"),
+    "no such key": (lambda run: run.answer(size=0.1), "take some of: network, algorithm"),
     "no module": (
         lambda run: run.module(network="ring", algorithm="sgp", lr=0.1, seed=0),
         "is not that of a module",

@@ -17,7 +17,7 @@ from hostile.damage import NUMBERS, WHOLE, edited, nasty
 TABLE: dict[str, Any] = {
     "name": "small",
     "steps": 3,
-    "step_sizes": [0.1, 0.05],
+    "lr": [0.1, 0.05],
     "seeds": [0, 4],
     "metrics": ["loss"],
     "metrics_every": 1,
@@ -98,7 +98,7 @@ def _crafted(draw: Random) -> bytes:
         "x = " + "{a = " * deep + "1" + "}" * deep,
         "[" + ".".join(["a"] * deep) + "]\nb = 1",
         "steps = " + "9" * 5000,
-        "step_sizes = [" + "9" * 400 + "]",
+        "lr = [" + "9" * 400 + "]",
         "seeds = [" + "9" * 400 + "]",
         "x = 0x" + "f" * 5000,
         'name = "\\u001b[2J"',

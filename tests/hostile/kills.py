@@ -39,7 +39,7 @@ EXPERIMENT = Experiment(
     algorithms=(AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")),
     problem=KindSpec("quadratic", {"dim": 40, "sigma": 0.5}),
     steps=RECORDS,
-    step_sizes=(0.01, 0.02),
+    lr=(0.01, 0.02),
     seeds=(0, 4),
 )
 

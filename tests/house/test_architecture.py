@@ -20,7 +20,7 @@ SOURCE = Path(dg.__file__).parent
 ROW = re.compile(r"^\| `(\w+)` \| .* \| ?([\w, ]*?) ?\|$", re.MULTILINE)
 EXPERIMENT = """
 steps = 20
-step_sizes = [0.1]
+lr = [0.1]
 name = "e"
 [problem]
 kind = "quadratic"

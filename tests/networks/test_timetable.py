@@ -97,12 +97,12 @@ def test_a_base_graph_of_a_power_of_two_is_a_hypercube():
 
 
 def test_steps_without_an_exchange():
-    made = build_any("directed-ring", 4, every=3)
+    made = build_any("directed-ring", 4, exchange_every=3)
     assert [made.place(t) for t in range(7)] == [0, None, None, 0, None, None, 0]
     np.testing.assert_array_equal(made.at(1).R.toarray(), np.eye(4))
     assert made.used(1) == made.used(3) == (4, 4)
     assert made.used(4) == (8, 8)
-    two = Timetable(slots(), every=2)
+    two = Timetable(slots(), exchange_every=2)
     assert two.period == 6
     assert [two.place(t) for t in range(0, 8, 2)] == [0, 1, 2, 0]
 
@@ -220,8 +220,11 @@ WRONG = {
     "no list": (lambda: dg.timetable(ring()), "a timetable is a list of slots"),
     "nested": (lambda: dg.timetable([one_peer_exponential(4)]), "a slot is one network"),
     "no root": (lambda: dg.timetable([Digraph(3, [(0, 1)])] * 2), "2 slots of a period together"),
-    "every": (lambda: dg.network(ring(), every=0), "every must be a whole number from 1 on, got 0"),
-    "half": (lambda: dg.network(ring(), every=2.5), "every must be a whole number"),
+    "every": (
+        lambda: dg.network(ring(), exchange_every=0),
+        "every must be a whole number from 1 on, got 0",
+    ),
+    "half": (lambda: dg.network(ring(), exchange_every=2.5), "every must be a whole number"),
     "loss": (lambda: dg.network(ring(), loss=1.5), "loss must be a share in [0, 1), got 1.5"),
     "all lost": (lambda: dg.network(ring(), loss=1.0), "loss must be a share in [0, 1), got 1"),
     "kind": (lambda: dg.network(ring(), loss={"share": 0.1, "kind": "lost"}), "unknown kind"),

@@ -28,7 +28,7 @@ DIM = 6
 EXPERIMENT = """
 name = "faults"
 steps = {steps}
-step_sizes = [{lr}]
+lr = [{lr}]
 dtype = "float64"
 metrics_every = {every}
 [problem]

@@ -22,7 +22,7 @@ SIGMA, STEPS, LR = 1.0, 4000, 0.05
 MNIST = """
 name = "mnist"
 steps = {steps}
-step_sizes = [0.05]
+lr = [0.05]
 metrics_every = 100
 [problem]
 kind = "images"

@@ -24,7 +24,7 @@ EXPERIMENT = Experiment(
     algorithms=(AlgorithmSpec("r-fast"),),
     problem=KindSpec("quadratic", {"dim": 3, "sigma": 0.0}),
     steps=10**7,
-    step_sizes=(0.05,),
+    lr=(0.05,),
     dtype="float64",
 )
 

@@ -38,7 +38,7 @@ class Normed(ModuleProblem):
 EXPERIMENT = """
 name = "normed"
 steps = 6
-step_sizes = [0.1]
+lr = [0.1]
 dtype = "float64"
 metrics_every = 3
 metrics = ["loss"]

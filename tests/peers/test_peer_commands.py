@@ -20,7 +20,7 @@ topology = "directed-ring"
 EXPERIMENT = """
 name = "small"
 steps = 4
-step_sizes = [0.1]
+lr = [0.1]
 [problem]
 kind = "quadratic"
 [[networks]]

@@ -105,7 +105,7 @@ def test_stopped_and_resumed_to_the_same_bytes(path: str, tmp_path: Path) -> Non
         algorithms=(AlgorithmSpec("push-pull"),),
         problem=KindSpec("characters", {"path": path, **SMALL, "dropout": 0.2}),
         steps=10,
-        step_sizes=(0.1, 0.2),
+        lr=(0.1, 0.2),
         metrics_every=3,
     )
     whole = execute.run(experiment, tmp_path / "whole")

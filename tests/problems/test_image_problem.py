@@ -149,7 +149,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 EXPERIMENT = """
 name = "tiny"
 steps = {steps}
-step_sizes = {sizes}
+lr = {sizes}
 seeds = [0, 1]
 metrics_every = 4
 {more}
@@ -263,11 +263,11 @@ def test_divergence_is_marked(tmp_path: Path) -> None:
     wild = execute.run(load_experiment(written(tmp_path, DIGITS, sizes=sizes)), tmp_path / "wild")
     tame = execute.run(load_experiment(written(tmp_path, DIGITS)), tmp_path / "tame")
     for row in rows(wild):
-        ended = row["step_size"] == "1e+30"
+        ended = row["lr"] == "1e+30"
         assert bool(row["diverged_at"]) == ended
         if ended:
             assert int(row["step"]) < int(row["diverged_at"]) <= 4
-    steady = [row for row in rows(wild) if row["step_size"] == "0.05"]
+    steady = [row for row in rows(wild) if row["lr"] == "0.05"]
     assert len(steady) == len(rows(tame))
     for a, b in zip(steady, rows(tame), strict=True):
         assert float(a["loss"]) == pytest.approx(float(b["loss"]), rel=1e-4)

@@ -61,7 +61,7 @@ def test_ties_are_shown() -> None:
 
 def folder(tmp_path, rows: dict[tuple[str, float, int], list[float]], steps: list[int]) -> Results:
     """A run folder with losses at some steps."""
-    lines = ["network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,"]
+    lines = ["network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,"]
     lines[0] += "accuracy,messages,bytes,diverged_at"
     for (algorithm, size, seed), values in rows.items():
         for step, value in zip(steps, values, strict=False):

@@ -31,7 +31,7 @@ from digrad_studies.logistic import logistic
 
 BASE: dict[str, Any] = {
     "steps": 4,
-    "step_sizes": [0.1],
+    "lr": [0.1],
     "problem": {"kind": "quadratic", "dim": 2},
     "schedule": {"kind": "step-decay", "period": 2},
     "networks": [{"topology": "directed-ring", "n": 4}],
@@ -88,7 +88,7 @@ def test_the_example_names_every_key_and_kind() -> None:
 
 
 def test_step_sizes_of_a_network() -> None:
-    on = {"algorithm": "push-pull", "step_sizes": [0.1, 0.2], "step_sizes_on": {"ring": 0.5}}
+    on = {"algorithm": "push-pull", "lr": [0.1, 0.2], "lr_on": {"ring": 0.5}}
     nets = [{"topology": "directed-ring", "name": name} for name in ("ring", "other")]
     made = parse_experiment({**BASE, "networks": nets, "algorithms": [on]})
     (spec,) = made.algorithms
@@ -98,8 +98,8 @@ def test_step_sizes_of_a_network() -> None:
     assert [len(job.trials) for job in plan(made).jobs] == [len(made.seeds), 2 * len(made.seeds)]
     again = tomllib.loads(tomli_w.dumps(to_table(made)))
     assert parse_experiment(again) == made
-    wrong = {**on, "step_sizes_on": {"rign": 0.5}}
-    with pytest.raises(DigradError, match=r"unknown network in .*step_sizes_on 'rign'"):
+    wrong = {**on, "lr_on": {"rign": 0.5}}
+    with pytest.raises(DigradError, match=r"unknown network in .*lr_on 'rign'"):
         parse_experiment({**BASE, "networks": nets, "algorithms": [wrong]})
 
 
@@ -110,7 +110,7 @@ def test_the_reproduction_is_an_experiment(quick: bool) -> None:
 
 
 def test_a_single_value_stands_for_a_list() -> None:
-    assert parse_experiment(BASE | {"step_sizes": 1}).step_sizes == (1.0,)
+    assert parse_experiment(BASE | {"lr": 1}).lr == (1.0,)
     with pytest.raises(ExperimentError, match=r"seeds must be a list, got 3\n.*\[0, 1, 2\]"):
         parse_experiment(BASE | {"seeds": 3})  # three seeds, or the seed 3?
 
@@ -123,11 +123,10 @@ def test_parameters_beside_and_in_a_table_add_up() -> None:
 # Where, what stands there, what the error says. A key is misspelt by renaming the place.
 WRONG: list[tuple[str, Any, str]] = [
     ("step", 4, r"unknown key of the experiment 'step'\n  hint: did you mean 'steps'\?"),
-    ("step_size", 4, r"'step_size'\n  hint: did you mean 'step_sizes'\?"),
     ("xyzzy", 1, r"'xyzzy'\n  hint: one of: networks, algorithms, problem"),
     ("networks.0.topolgy", "x", r"key in networks\[0\] 'topolgy'\n  hint: did you mean 'topology'"),
     ("networks.0.param", {}, r"networks\[0\] 'param'\n  hint: did you mean 'params'"),
-    ("algorithms.0.stepsizes", 1, r"algorithms\[0\] 'stepsizes'\n  hint: .* 'step_sizes'"),
+    ("algorithms.0.lron", 1, r"algorithms\[0\] 'lron'\n  hint: .* 'lr_on'"),
     ("problem.sgima", 1.0, r"unknown key in problem 'sgima'\n  hint: did you mean 'sigma'"),
     ("problem.nodes", 4, r"unknown key in problem 'nodes'"),
     ("schedule.perod", 3, r"unknown key in schedule 'perod'\n  hint: did you mean 'period'"),
@@ -146,7 +145,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("algorithms.0.algorithm", DROP, r"algorithms\[0\] lacks algorithm"),
     ("steps", 4.5, "steps must be a whole number, got 4.5"),
     ("steps", True, "steps must be a whole number, got True"),
-    ("step_sizes", ["0.1"], r"step_sizes\[0\] must be a number, got '0.1'"),
+    ("lr", ["0.1"], r"lr\[0\] must be a number, got '0.1'"),
     ("scale_by_n_pi", 1, "scale_by_n_pi must be true or false, got 1"),
     ("name", 3, "name must be a text in quotes, got 3"),
     ("problem", "quadratic", "problem must be a table, got 'quadratic'"),
@@ -170,12 +169,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("algorithms", [], "algorithms must be one or more, got 0"),
     ("name", "", "name must be usable as the name of a folder, got ''"),
     ("name", "a/b", "name must be usable as the name of a folder, got 'a/b'"),
-    ("step_sizes", [], "algorithms.push-pull has no step size: step_sizes is empty"),
-    ("step_sizes", [-0.1], "step_sizes must be different numbers from 0 on"),
-    ("step_sizes", [float("nan")], "step_sizes must be different numbers"),
-    ("step_sizes", [float("inf")], "step_sizes must be different numbers"),
-    ("step_sizes", [0.1, 0.1], "step_sizes must be different numbers"),
-    ("algorithms.0.step_sizes", [1, 1], "algorithms.push-pull.step_sizes must be different"),
+    ("lr", [], "algorithms.push-pull has no step size: lr is empty"),
+    ("lr", [-0.1], "lr must be different numbers from 0 on"),
+    ("lr", [float("nan")], "lr must be different numbers"),
+    ("lr", [float("inf")], "lr must be different numbers"),
+    ("lr", [0.1, 0.1], "lr must be different numbers"),
+    ("algorithms.0.lr", [1, 1], "algorithms.push-pull.lr must be different"),
     ("networks", BASE["networks"] * 2, "two networks are called 'directed-ring'\n  hint: .*name"),
     ("algorithms", BASE["algorithms"] * 2, "two algorithms are called 'push-pull'\n  hint: .*nam"),
     ("networks.0.topology", DROP, r"networks.\? needs either a topology or a file"),
@@ -271,7 +270,7 @@ def experiments(draw: Any) -> Experiment:
         problem=draw(kinds),
         schedule=draw(kinds),
         steps=draw(st.integers(1, 2**62)),
-        step_sizes=draw(sizes.filter(len)),
+        lr=draw(sizes.filter(len)),
         name=draw(texts.map(lambda t: "x" + "".join(c for c in t if c not in '/\\\0:*?"<>|'))),
         seeds=tuple(draw(st.lists(st.integers(0, 2**63 - 1), min_size=1, unique=True))),
         scale_by_n_pi=draw(st.booleans()),
@@ -289,9 +288,9 @@ def test_what_is_written_is_read_back(experiment: Experiment) -> None:
     assert parse_experiment(tomllib.loads(text.encode().decode())) == experiment
 
 
-places = ["steps", "step_sizes", "seeds", "name", "dtype", "problem", "schedule", "networks"]
+places = ["steps", "lr", "seeds", "name", "dtype", "problem", "schedule", "networks"]
 places += ["networks.0.params", "networks.0.topology", "algorithms", "problem.dim"]
-places += ["problem.kind", "schedule.period", "algorithms.0.params", "algorithms.0.step_sizes"]
+places += ["problem.kind", "schedule.period", "algorithms.0.params", "algorithms.0.lr"]
 
 
 @settings(max_examples=80)

@@ -16,7 +16,7 @@ Command = Callable[..., tuple[int, str, str]]
 SMALL = """
 name = "small"
 steps = 40
-step_sizes = [0.1, 0.05]
+lr = [0.1, 0.05]
 seeds = [3, 4]
 {more}
 [problem]
@@ -30,7 +30,7 @@ n = 6
 algorithm = "push-pull"
 [[algorithms]]
 algorithm = "sgp"
-step_sizes = [0.2]
+lr = [0.2]
 """
 
 
@@ -52,8 +52,8 @@ def again(folder: Path, out: Path) -> bytes:
     [
         (["steps=64"], 2),
         (["seeds=3,4,9"], 2),
-        (["step_sizes=0.1,0.05,0.4"], 2),
-        (["steps=64", "seeds=3,4,9", "step_sizes=0.1,0.05,0.4"], 2),
+        (["lr=0.1,0.05,0.4"], 2),
+        (["steps=64", "seeds=3,4,9", "lr=0.1,0.05,0.4"], 2),
         (["steps=40"], 2),
     ],
 )

@@ -10,15 +10,15 @@ from digrad.results import trials as module
 from digrad.results.trials import Curve, Key, Results
 
 HEADER = (
-    "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
+    "network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
     "messages,bytes,diverged_at"
 )
 
 
-def row(network="ring", algorithm="S-PP", step_size=0.1, seed=0, step=0, **cells) -> str:
+def row(network="ring", algorithm="S-PP", lr=0.1, seed=0, step=0, **cells) -> str:
     names = HEADER.split(",")[5:]
     assert set(cells) <= set(names)
-    fixed = f'"{network}","{algorithm}",{step_size},{seed},{step}'
+    fixed = f'"{network}","{algorithm}",{lr},{seed},{step}'
     return ",".join([fixed, *(str(cells.get(name, "")) for name in names)])
 
 
@@ -81,10 +81,10 @@ def test_the_order_of_rows_and_the_size_of_chunks_do_not_matter(tmp_path, monkey
 
 
 def test_a_curve_has_all_seeds_of_one_setting(tmp_path):
-    rows = falls() + falls(algorithm="SGP", scale=3) + falls(step_size=0.05, seeds=[7])
+    rows = falls() + falls(algorithm="SGP", scale=3) + falls(lr=0.05, seeds=[7])
     curves = Results.read(folder(tmp_path / "r", rows)).curves("loss")
     keys = [("S-PP", 0.1), ("SGP", 0.1), ("S-PP", 0.05)]
-    assert [(key.algorithm, key.step_size) for key in curves] == keys
+    assert [(key.algorithm, key.lr) for key in curves] == keys
     curve = curves[Key("a run", "ring", "SGP", 0.1)]
     assert curve.seeds == (0, 1)
     assert curve.values.tolist() == [[3, 3 / 11, 3 / 21], [6, 6 / 11, 6 / 21]]
@@ -175,13 +175,13 @@ def test_select_keeps_some_trials(tmp_path):
         line
         for network in ("ring", "star", "grid")
         for size in (0.1, 0.05)
-        for line in falls(network=network, step_size=size)
+        for line in falls(network=network, lr=size)
     ]
     trace = Results.read(folder(tmp_path / "r", rows))
-    some = trace.select(network=["ring", "grid"], step_size=0.05)
+    some = trace.select(network=["ring", "grid"], lr=0.05)
     whole = trace.curves("loss")
     curves = some.curves("loss")
-    assert [(key.network, key.step_size) for key in curves] == [("ring", 0.05), ("grid", 0.05)]
+    assert [(key.network, key.lr) for key in curves] == [("ring", 0.05), ("grid", 0.05)]
     assert all(np.array_equal(curve.values, whole[key].values) for key, curve in curves.items())
     assert len(some.step) == 12
     assert some.select(algorithm="S-PP", run="a run").trials == some.trials
@@ -191,8 +191,8 @@ def test_select_keeps_some_trials(tmp_path):
     ("wanted", "hint"),
     [
         ({"network": "rnig"}, "unknown network 'rnig'\n  hint: did you mean 'ring'"),
-        ({"step_size": [0.1, 0.3]}, "no trial has step size 0.3"),
-        ({"stepsize": 0.1}, "unknown field 'stepsize'\n  hint: did you mean 'step_size'"),
+        ({"lr": [0.1, 0.3]}, "no trial has lr 0.3"),
+        ({"sed": 1}, "unknown field 'sed'\n  hint: did you mean 'seed'"),
     ],
 )
 def test_select_refuses_what_is_not_there(tmp_path, wanted, hint):
@@ -248,7 +248,7 @@ def test_a_file_without_rows_is_refused(tmp_path, text):
         (row(step="many"), "step is 'many'"),
         (row(step=1.5), "step is '1.5'"),
         (row(seed=""), "seed is ''"),
-        (row(step_size="fast"), "step_size is 'fast'"),
+        (row(lr="fast"), "lr is 'fast'"),
         (row(step=99, diverged_at="soon"), "diverged_at is 'soon'"),
         (row(step=99, loss="\0\0\0"), r"loss is '\\x00\\x00\\x00'"),
     ],
@@ -281,7 +281,7 @@ def test_a_cell_without_end_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "again", [row(step=10, loss=9), row(step=30, loss=9, diverged_at=31), row(step_size="1e-1")]
+    "again", [row(step=10, loss=9), row(step=30, loss=9, diverged_at=31), row(lr="1e-1")]
 )
 def test_a_trial_that_is_there_twice_is_refused(tmp_path, again):
     path = folder(tmp_path / "r", [*falls(), again])

@@ -18,13 +18,13 @@ RESULTS = made(
 
 
 def keys(results: Results) -> set[tuple[str, str, float, int]]:
-    return {(t.key.network, t.key.algorithm, t.key.step_size, t.seed) for t in results.trials}
+    return {(t.key.network, t.key.algorithm, t.key.lr, t.seed) for t in results.trials}
 
 
 def test_conditions_all_hold_and_values_are_alternatives() -> None:
     found = keys(select(RESULTS, ["algorithm=sgp,push-pull,lr=0.1", "network=ring", "seed=1"]))
     assert found == {("ring", "sgp", 0.1, 1), ("ring", "push-pull", 0.1, 1)}
-    assert keys(select(RESULTS, ["step_size=1e-1"])) == keys(select(RESULTS, ["lr=0.1"]))
+    assert keys(select(RESULTS, ["lr=1e-1"])) == keys(select(RESULTS, ["lr=0.1"]))
 
 
 def test_only_takes_whole_names_of_anything() -> None:
@@ -54,7 +54,7 @@ def test_labels() -> None:
         ({"where": ["algoritm=sgp"]}, "did you mean 'algorithm'"),
         ({"where": ["sgp"]}, "write FIELD=VALUE"),
         ({"where": ["lr=fast"]}, "a step size is a number, got 'fast'"),
-        ({"where": ["lr=0.3"]}, "no trial has step size 0.3\n  hint: nearest are "),
+        ({"where": ["lr=0.3"]}, "no trial has lr 0.3\n  hint: nearest are "),
         ({"only": ["sgq"]}, "did you mean 'sgp'"),
         ({"label": ["sgp"]}, "write OLD=NEW"),
         ({"label": ["spg=a"]}, "did you mean 'sgp'"),

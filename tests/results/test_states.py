@@ -31,7 +31,7 @@ TINY = Experiment(
     algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp")),
     problem=KindSpec("quadratic", {"dim": 2, "sigma": 0.1}),
     steps=20,
-    step_sizes=(0.1, 0.05),
+    lr=(0.1, 0.05),
     seeds=(0, 1),
     metrics_every=5,
     name="tiny",
@@ -62,7 +62,7 @@ def test_a_run_that_is_done(finished: Path) -> None:
     assert (found.state, found.trials, found.done, found.total) == ("finished", 8, 160, 160)
     assert found.size == sum(f.stat().st_size for f in finished.rglob("*") if f.is_file())
     ends = {
-        (row["algorithm"], row["step_size"]): row["gradient_norm"].mean  # type: ignore[union-attr]
+        (row["algorithm"], row["lr"]): row["gradient_norm"].mean  # type: ignore[union-attr]
         for row in final_values(Results.read(finished))
     }
     assert found.metric == "gradient_norm"

@@ -83,7 +83,7 @@ def test_results_have_them_as_a_column(tmp_path: Path) -> None:
         "algorithms": [{"algorithm": "sgp"}],
         "problem": {"kind": "quadratic", "dim": 2},
         "steps": 4,
-        "step_sizes": [0.1],
+        "lr": [0.1],
         "metrics_every": 2,
     }
     run(parse_experiment(table), tmp_path)
@@ -95,7 +95,7 @@ def test_results_have_them_as_a_column(tmp_path: Path) -> None:
     for t in (0, 2, 4):
         clock.begin()
         clock.arrived()
-        clock.note([("undirected-ring", "sgp", label.key.step_size, 0)], t)
+        clock.note([("undirected-ring", "sgp", label.key.lr, 0)], t)
     found = Results.read(tmp_path)
     assert np.isfinite(found.columns["seconds"]).all()
     assert draw_curves(found, "loss", x="seconds").axes[0].get_xlabel() == "seconds"

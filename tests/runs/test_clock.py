@@ -26,7 +26,7 @@ NET = dg.network("undirected-ring", n=5)
 QUADRATIC: dict[str, Any] = {"dim": 3, "sigma": 0.3, "dtype": "float64", "progress": False}
 TABLE: dict[str, Any] = {
     "steps": 12,
-    "step_sizes": [0.05, 0.01],
+    "lr": [0.05, 0.01],
     "seeds": [0, 3],
     "metrics_every": 5,
     "problem": {"kind": "quadratic", "dim": 3},
@@ -144,7 +144,7 @@ def test_timetables_have_the_time_of_their_own_links(
     nets = [
         {"topology": "one-peer-exponential", "n": 8},
         {"topology": "exponential", "n": 8},
-        {"topology": "exponential", "n": 8, "every": 3, "name": "often"},
+        {"topology": "exponential", "n": 8, "exchange_every": 3, "name": "often"},
         {"topology": "exponential", "n": 8, "loss": 0.3, "name": "lossy"},
     ]
     times = {"distribution": "constant", "latency": 0.25, "bandwidth": 48.0}
@@ -182,7 +182,9 @@ def test_samples_are_a_nodes_own_first_second_and_third() -> None:
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_divergence_is_found_and_marked(name: str) -> None:
-    run = dg.simulate("quadratic", NET, name, lr=1e9, steps=60, every=20, progress=False, dim=2)
+    run = dg.simulate(
+        "quadratic", NET, name, lr=1e9, steps=60, metrics_every=20, progress=False, dim=2
+    )
     (trial,) = run.results.trials
     assert trial.diverged_at is not None
     assert 0 < trial.diverged_at < 60

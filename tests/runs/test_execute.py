@@ -47,11 +47,11 @@ QUADRATIC = KindSpec("quadratic", {"dim": 3, "sigma": 0.5})
 STAR = NetworkSpec("star", n=5)  # nπ is not 1
 SMALL = Experiment(
     networks=(STAR, NetworkSpec("exponential", name="Exp, 5", n=5)),
-    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", step_sizes=(0.2,))),
+    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", lr=(0.2,))),
     problem=QUADRATIC,
     schedule=KindSpec("step-decay", {"factor": 0.5, "period": 7}),
     steps=20,
-    step_sizes=(0.1, 0.05),
+    lr=(0.1, 0.05),
     seeds=(0, 4),
     metrics_every=6,
 )
@@ -137,7 +137,7 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
                 moment = recursion.advance(moment, t)
                 read = gauge.read(moment)
                 for k, (size, seed) in enumerate((s, i) for s in given for i in (0, 4)):
-                    wanted = {"network": label, "algorithm": called, "step_size": size}
+                    wanted = {"network": label, "algorithm": called, "lr": size}
                     (row,) = rows(out, **wanted, seed=seed, step=t)
                     got = [float(row[m] or "nan") for m in VALUES]
                     np.testing.assert_array_equal(got, [float(read[m][k]) for m in VALUES])
@@ -146,7 +146,7 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
 @pytest.mark.parametrize(("steps", "every"), [(5, 1), (350, 3)])
 def test_a_hundredth_of_the_run(tmp_path: Path, steps: int, every: int) -> None:
     out = execute.run(replace(ONE, steps=steps, metrics_every=0, seeds=(1,)), tmp_path / "run")
-    seen = [int(row["step"]) for row in rows(out, step_size=0.1)]
+    seen = [int(row["step"]) for row in rows(out, lr=0.1)]
     assert seen == [*range(0, steps, every), steps]
 
 
@@ -154,8 +154,8 @@ def test_a_hundredth_of_the_run(tmp_path: Path, steps: int, every: int) -> None:
 def test_a_trial_that_diverges(tmp_path: Path, every: int) -> None:
     """It ends at the very step at which a number became infinite; the others do not notice."""
     base = replace(ONE, steps=150, metrics_every=every, schedule=KindSpec("constant"))
-    wild = execute.run(replace(base, step_sizes=(0.1, 9.0)), tmp_path / "wild")
-    tame = execute.run(replace(base, step_sizes=(0.1, 0.3)), tmp_path / "tame")
+    wild = execute.run(replace(base, lr=(0.1, 9.0)), tmp_path / "wild")
+    tame = execute.run(replace(base, lr=(0.1, 0.3)), tmp_path / "tame")
     n_pi = perron(build("star", 5)).n_pi
     recursion, _ = direct(base, "star", "push-pull", [0.1 * (1 / n_pi), 9.0 * (1 / n_pi)])
     recursion = replace(recursion, schedule=lambda t: 1.0)
@@ -168,7 +168,7 @@ def test_a_trial_that_diverges(tmp_path: Path, every: int) -> None:
     assert set(ends) == {0, 4}
     assert all(10 < end < 150 for end in ends.values())
     for seed, end in ends.items():
-        found = rows(wild, step_size=9.0, seed=seed)
+        found = rows(wild, lr=9.0, seed=seed)
         assert [int(row["step"]) for row in found] == list(range(0, end, every))
         assert {row["diverged_at"] for row in found} == {str(end)}
         losses = np.array([float(row["loss"] or "inf") for row in found])
@@ -176,8 +176,8 @@ def test_a_trial_that_diverges(tmp_path: Path, every: int) -> None:
         assert np.isfinite(losses[:finite]).all()
         assert finite > 0.4 * len(found)
         assert every > 1 or "inf" in {row["loss"] for row in found}
-    assert rows(wild, step_size=0.1) == rows(tame, step_size=0.1)
-    assert len(rows(tame, step_size=0.3)) == len(rows(tame, step_size=0.1))
+    assert rows(wild, lr=0.1) == rows(tame, lr=0.1)
+    assert len(rows(tame, lr=0.3)) == len(rows(tame, lr=0.1))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
@@ -196,10 +196,10 @@ def test_a_sweep_in_parts(tmp_path: Path, at_once: int) -> None:
 def test_a_large_sweep_is_cut() -> None:
     """Whatever the number of cores, into parts that keep several busy; all trials, in order."""
     problem = KindSpec("quadratic", {"dim": 6000, "rotate": False})
-    large = replace(ONE, problem=problem, step_sizes=(0.1, 0.05, 0.02), seeds=tuple(range(6)))
+    large = replace(ONE, problem=problem, lr=(0.1, 0.05, 0.02), seeds=tuple(range(6)))
     jobs = planning.plan(planning.resolved(large)).jobs  # 18 trials of 30,000 numbers
     assert [len(job.trials) for job in jobs] == [9, 9]
-    pairs = [(size, seed) for size in large.step_sizes for seed in large.seeds]
+    pairs = [(size, seed) for size in large.lr for seed in large.seeds]
     assert [label[2:] for job in jobs for label in job.labels] == pairs
     small = planning.plan(planning.resolved(replace(large, seeds=(0, 1)))).jobs
     assert [len(job.trials) for job in small] == [6]
@@ -207,11 +207,11 @@ def test_a_large_sweep_is_cut() -> None:
 
 def test_step_sizes_are_scaled_as_documented() -> None:
     def used(**changes: Any) -> list[list[float]]:
-        return [list(job.scaled.step_sizes) for job in planning.plan(changed(changes)).jobs]
+        return [list(job.scaled.lr) for job in planning.plan(changed(changes)).jobs]
 
     def changed(changes: dict[str, Any]) -> Experiment:
         algorithms = AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")
-        return replace(ONE, algorithms=algorithms, step_sizes=(0.5, 1.0), seeds=(0,), **changes)
+        return replace(ONE, algorithms=algorithms, lr=(0.5, 1.0), seeds=(0,), **changes)
 
     net = build("star", 5)
     n_pi = perron(net).n_pi
@@ -291,7 +291,7 @@ def test_interrupted_every_algorithm(tmp_path: Path) -> None:
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs if a not in of_samples]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
     algorithms = tuple(AlgorithmSpec(name) for name in fits)
-    experiment = replace(SMALL, networks=(ring,), algorithms=algorithms, step_sizes=(0.1, 5e8))
+    experiment = replace(SMALL, networks=(ring,), algorithms=algorithms, lr=(0.1, 5e8))
     out, stops = interrupted(experiment, tmp_path, 12)
     assert stops == len(fits)
     ended = {row["algorithm"] for row in rows(out) if row["diverged_at"]}
@@ -551,4 +551,4 @@ def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planning.plan(ONE, given=given).jobs
     monkeypatch.setattr("digrad.base.memory._free", lambda: iter([40e6]))
     with pytest.raises(ExperimentError, match=r"1 trial of push-pull at a time, with 5 nodes of"):
-        planning.plan(replace(ONE, step_sizes=(0.1,), seeds=(0,)), given=given)
+        planning.plan(replace(ONE, lr=(0.1,), seeds=(0,)), given=given)

@@ -28,7 +28,7 @@ EXPERIMENTS = sorted(GOLDEN.glob("*.toml"))
 RTOL = 1e-10
 ATOL = 1e-13  # what is zero but for rounding: a consensus error, say
 
-LABELS = "network", "algorithm", "step_size", "seed", "step"
+LABELS = "network", "algorithm", "lr", "seed", "step"
 
 Row = dict[str, str]
 

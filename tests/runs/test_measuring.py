@@ -34,7 +34,7 @@ def experiment(**keys: object) -> Experiment:
         algorithms=(AlgorithmSpec("push-pull"),),
         problem=KindSpec("logistic", {"dim": 20, "samples": 50}),
         steps=500,
-        step_sizes=(0.05,),
+        lr=(0.05,),
     )
     return replace(made, **keys)
 

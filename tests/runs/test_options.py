@@ -11,7 +11,7 @@ from digrad.runs.planning import resolved
 
 ASKED = {
     "steps": 2,
-    "step_sizes": [0.1],
+    "lr": [0.1],
     "problem": {"kind": "images", "data": "digits", "model": "mlp", "samples": 60, "batch": 2},
     "networks": [{"topology": "directed-ring", "n": 3}],
     "algorithms": [{"algorithm": "push-pull"}],

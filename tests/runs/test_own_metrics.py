@@ -40,7 +40,7 @@ TOML = """
 name = "cauchy"
 steps = 80
 seeds = [0, 1, 2]
-step_sizes = [0.2, 0.02]
+lr = [0.2, 0.02]
 [problem]
 kind = "mine.py:Cauchy"
 [[networks]]

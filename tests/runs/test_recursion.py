@@ -111,7 +111,7 @@ def test_every_algorithm_by_a_plain_loop(name: str, kind: str) -> None:
     draw = Sampler(torch.tensor(r.trials.seeds), torch.arange(7))
     state = r.start().state
     for t in range(T):
-        lr = torch.tensor([size * schedule(t) for size in r.trials.step_sizes], dtype=torch.float64)
+        lr = torch.tensor([size * schedule(t) for size in r.trials.lr], dtype=torch.float64)
         minibatches = r.problem.sample(draw, range(t * each, (t + 1) * each))
         step = lr[:, None, None]
         for _ in range(r.algorithm.local_steps):

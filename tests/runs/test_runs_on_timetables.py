@@ -20,7 +20,7 @@ from digrad.runs import execute
 TABLE: dict[str, Any] = {
     "networks": [
         {"topology": "one-peer-exponential", "n": 6},
-        {"topology": "exponential", "name": "often", "n": 6, "every": 3},
+        {"topology": "exponential", "name": "often", "n": 6, "exchange_every": 3},
         {"topology": "exponential", "name": "kept", "n": 6, "keep": 0.6, "seed": 4},
         {"topology": "exponential", "name": "lossy", "n": 6, "loss": 0.4},
         {
@@ -33,7 +33,7 @@ TABLE: dict[str, Any] = {
     "algorithms": [{"algorithm": "push-pull"}, {"algorithm": "push-diging"}],
     "problem": {"kind": "quadratic", "dim": 4, "sigma": 0.1},
     "steps": 24,
-    "step_sizes": [0.05],
+    "lr": [0.05],
     "metrics_every": 6,
     "dtype": "float64",
 }
@@ -112,13 +112,18 @@ def test_older_experiments_keep_their_digest() -> None:
 
 def test_messages_are_those_of_the_slots() -> None:
     run = dg.simulate(
-        "quadratic", ["one-peer-exponential", "exponential"], lr=0.1, steps=6, every=1, dim=3
+        "quadratic",
+        ["one-peer-exponential", "exponential"],
+        lr=0.1,
+        steps=6,
+        metrics_every=1,
+        dim=3,
     )
     peer, whole = (np.asarray(run["messages"])[:, k] for k in (0, 1))
     assert peer.tolist() == [2 * 16 * t for t in range(7)]
     assert whole.tolist() == [2 * 64 * t for t in range(7)]
-    pauses = dg.network("exponential", 16, every=3)
-    often = dg.simulate("quadratic", pauses, lr=0.1, steps=6, every=1, dim=3)
+    pauses = dg.network("exponential", 16, exchange_every=3)
+    often = dg.simulate("quadratic", pauses, lr=0.1, steps=6, metrics_every=1, dim=3)
     turns = [0, 1, 1, 1, 2, 2, 2]
     assert np.asarray(often["messages"])[:, 0].tolist() == [128 * k for k in turns]
 
@@ -148,7 +153,10 @@ def test_estimators_and_losses_go_together() -> None:
 
 
 WRONG = {
-    "every = 0": ({"topology": "exponential", "every": 0}, "every must be a whole number from 1"),
+    "every = 0": (
+        {"topology": "exponential", "exchange_every": 0},
+        "every must be a whole number from 1",
+    ),
     "loss = 1.5": ({"topology": "exponential", "loss": 1.5}, "loss must be a share"),
     "loss = '0.5'": ({"topology": "exponential", "loss": "0.5"}, "loss must be one of"),
     "keep = 2": ({"topology": "exponential", "keep": 2}, "keep must be a probability"),

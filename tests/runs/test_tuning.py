@@ -30,7 +30,7 @@ SMALL = Experiment(
     algorithms=(AlgorithmSpec("push-pull"), AlgorithmSpec("sgp")),
     problem=KindSpec("quadratic", {"dim": 4, "sigma": 0.1}),
     steps=64,
-    step_sizes=(1.0,),
+    lr=(1.0,),
     seeds=(0, 1, 2),
 )
 
@@ -45,7 +45,7 @@ def tune(experiment: Experiment, folder: Path, *, grid: Grid, resume: bool = Fal
 def off(experiment: Experiment, grid: Grid, folder: Path) -> tuple[list[int], float]:
     """Grid points between the tuned and the best step of each method, and the share of the cost."""
     tuning = tune(experiment, folder / "tuned", grid=grid)
-    whole = replace(experiment, step_sizes=grid.sizes)
+    whole = replace(experiment, lr=grid.sizes)
     results = Results.read(run(whole, folder / "whole", workers=1))
     best = {(b.network, b.algorithm): b.lr for b in best_steps(results, tuning.by.metric)}
     sizes = grid.sizes
@@ -74,7 +74,7 @@ def test_what_is_written_is_an_ordinary_run_with_seeds_of_its_own(tmp_path: Path
     assert {trial.seed for trial in results.trials} == {0, 1, 2}
     assert tuning.seed not in {0, 1, 2}
     chosen = {(b.algorithm, b.lr) for b in tuning.best}
-    assert {(t.key.algorithm, t.key.step_size) for t in results.trials} == chosen
+    assert {(t.key.algorithm, t.key.lr) for t in results.trials} == chosen
     budgets = {tuple((t.steps, len(t.sizes)) for t in told) for told in tuning.tried.values()}
     assert budgets == {((8, 9), (16, 4), (32, 2), (64, 2))}
     before = (tmp_path / "run" / "metrics.csv").read_bytes()
@@ -92,7 +92,7 @@ def test_each_method_keeps_on_each_network_the_step_that_was_chosen_there(tmp_pa
     results = Results.read(tmp_path / "run")
     chosen = {(b.network, b.algorithm): b.lr for b in tuning.best}
     assert len({chosen["directed-ring", "push-pull"], chosen["complete", "push-pull"]}) == 2
-    found = {(t.key.network, t.key.algorithm, t.key.step_size) for t in results.trials}
+    found = {(t.key.network, t.key.algorithm, t.key.lr) for t in results.trials}
     assert found == {(*pair, lr) for pair, lr in chosen.items()}
     assert len(results.trials) == 4 * 3  # not the union over networks on each
     again = load_experiment(tmp_path / "run" / "experiment.toml")

@@ -15,7 +15,7 @@ from digrad.show.figures.drawing import save_figure
 from digrad.show.figures.styles import DASHES, arrange
 
 HEADER = (
-    "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
+    "network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
     "messages,bytes,diverged_at"
 )
 STEPS = np.arange(0, 110, 10)
@@ -270,7 +270,7 @@ def test_panels_may_be_algorithms_step_sizes_or_runs(full, tmp_path):
     by_name = draw_curves(full, columns="algorithm")
     assert [axes.get_title() for axes in by_name.axes] == ["S-PP", "SGP", "AB"]
     assert legend(by_name) == [f"{n}, γ = {g}" for n in ("ring", "star") for g in (0.2, 0.1)]
-    by_size = draw_curves(full, columns="step_size")
+    by_size = draw_curves(full, columns="lr")
     assert [axes.get_title() for axes in by_size.axes] == ["γ = 0.1", "γ = 0.2"]
     assert legend(by_size)[:2] == ["ring, S-PP", "ring, SGP"]
     both = Results.read(*(write(tmp_path / name) for name in ("one", "two")))

@@ -18,10 +18,10 @@ from digrad.show.exports import MissingLibraryError, to_pandas, to_xarray, write
 
 SMALL = Experiment(
     networks=(NetworkSpec("directed-ring", name="ring", n=3),),
-    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", step_sizes=(0.2,))),
+    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", lr=(0.2,))),
     problem=KindSpec("quadratic", {"dim": 2, "sigma": 0.1}),
     steps=80,
-    step_sizes=(0.1, 40.0),  # the second diverges
+    lr=(0.1, 40.0),  # the second diverges
     seeds=(0, 4),
     metrics_every=4,
     name="small",
@@ -58,7 +58,7 @@ def test_parquet_has_the_same_numbers(folder: Path, results: Results, tmp_path: 
     table = pandas.read_parquet(write_export(results, tmp_path / "all.parquet"))
     wanted = pandas.read_csv(folder / "metrics.csv")
     assert list(table) == list(wanted)
-    order = ["network", "algorithm", "step_size", "seed", "step"]
+    order = ["network", "algorithm", "lr", "seed", "step"]
     table, wanted = (t.astype(dict.fromkeys(order[:2], str)) for t in (table, wanted))
     table, wanted = (t.sort_values(order, ignore_index=True) for t in (table, wanted))
     for name in wanted:  # pandas reads CSV with an error in the last bit unless told not to
@@ -94,7 +94,7 @@ def test_xarray_has_a_place_for_every_record(results: Results) -> None:
         assert value == row.loss or (np.isnan(value) and np.isnan(row.loss))
     assert int(data["loss"].notnull().sum()) == int(table["loss"].notna().sum())
     ends = data["diverged_at"].sel(algorithm="S-PP", lr=40.0).values.ravel().tolist()
-    assert ends == [t.diverged_at for t in results.trials if t.key.step_size == 40]
+    assert ends == [t.diverged_at for t in results.trials if t.key.lr == 40]
     assert np.isnan(data["loss"].sel(algorithm="sgp", lr=0.1)).all()
 
 
@@ -103,7 +103,7 @@ def test_an_array_that_is_nearly_empty_is_refused(results: Results) -> None:
     from dataclasses import replace
 
     trials = tuple(
-        trial._replace(seed=k, key=trial.key._replace(step_size=float(k)))
+        trial._replace(seed=k, key=trial.key._replace(lr=float(k)))
         for k, trial in enumerate(results.trials * 400)
     )
     many = np.arange(len(trials))

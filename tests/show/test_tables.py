@@ -11,7 +11,7 @@ from digrad.results.trials import Results
 from digrad.show.tables import Spread, final_values, one_table, render, steps_to, to_csv
 
 HEADER = (
-    "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
+    "network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
     "messages,bytes,diverged_at"
 )
 NORMS = {  # algorithm, seed: gradient norms at steps 0, 5, 10, ...; the second SGP diverges
@@ -44,7 +44,7 @@ def test_final_values_are_means_over_the_trials_that_did_not_diverge(trace):
     first, second = final_values(trace)
     last = [1.0, 2.0, 6.0]
     assert list(first) == [
-        *("run", "network", "algorithm", "step_size", "seeds", "diverged"),
+        *("run", "network", "algorithm", "lr", "seeds", "diverged"),
         *("gradient_norm", "accuracy"),
     ]
     assert (first["algorithm"], first["seeds"], first["diverged"]) == ("S-PP", 3, 0)
@@ -179,7 +179,7 @@ def test_files_have_all_digits_and_deviations_of_their_own(trace, tmp_path):
     path = to_csv(final_values(trace), tmp_path / "new" / "final.csv")
     with path.open(newline="") as file:
         first, second = csv.DictReader(file)
-    assert (first["run"], first["network"], first["step_size"]) == ("a run", "ring", "0.1")
+    assert (first["run"], first["network"], first["lr"]) == ("a run", "ring", "0.1")
     assert float(first["gradient_norm_std"]) == np.std([1.0, 2.0, 6.0], ddof=1)
     assert (second["gradient_norm"], second["gradient_norm_std"]) == ("5.0", "")
     path = to_csv(steps_to(trace, "gradient_norm", 2), path)
@@ -211,7 +211,7 @@ def test_a_folder_that_is_a_file_is_refused(trace, tmp_path):
 
 
 def test_many_metrics_make_several_tables() -> None:
-    key = {"run": "a", "network": "ring", "algorithm": "S-PP", "step_size": 0.1}
+    key = {"run": "a", "network": "ring", "algorithm": "S-PP", "lr": 0.1}
     row = {**key, "seeds": 1, "diverged": 0, **{f"metric_{k}": float(k) for k in range(7)}}
     lines = plain(render([row]), width=85).splitlines()
     assert [line.split()[:2] for line in lines] == [

@@ -19,14 +19,14 @@ TABLES = {
 def test_a_row_for_each_method_at_its_best_step() -> None:
     verdict = judge(made(TABLES))
     first, second, third = verdict_rows(verdict)
-    assert (first["algorithm"], first["step_size"], first["verdict"]) == ("S-PP", 0.1, "leads")
+    assert (first["algorithm"], first["lr"], first["verdict"]) == ("S-PP", 0.1, "leads")
     assert (
         first["note"]
         == "best step is the smallest you tried: extend the grid; 1 of 6 trials diverged"
     )
-    assert (second["algorithm"], second["step_size"], second["verdict"]) == ("SGP", 0.2, "worse")
+    assert (second["algorithm"], second["lr"], second["verdict"]) == ("SGP", 0.2, "worse")
     assert str(second["behind"]).startswith("+49 % [")
-    assert (third["step_size"], third["verdict"]) == (None, "failed")
+    assert (third["lr"], third["verdict"]) == (None, "failed")
     text = plain(render(verdict_rows(verdict)), 160)
     assert "1.01 ± 0.01" in text
     assert "unknown" not in text

@@ -36,7 +36,7 @@ def test_the_recipe_of_cifar() -> None:
         *("multi-sub-ring-by-label", "multi-sub-ring-dirichlet"),
     ]
     for experiment in made:
-        assert (experiment.steps, experiment.step_sizes, experiment.seeds) == (
+        assert (experiment.steps, experiment.lr, experiment.seeds) == (
             160 * 97,
             (1.0,),
             (0, 1, 2),

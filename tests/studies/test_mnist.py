@@ -47,7 +47,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_papers_settings() -> None:
     figure = figures.mnist(data_dir="here")
-    assert (figure.steps, figure.step_sizes, figure.seeds) == (13_000, (0.01,), (0, 1, 2))
+    assert (figure.steps, figure.lr, figure.seeds) == (13_000, (0.01,), (0, 1, 2))
     assert [n.label for n in figure.networks] == ["Erdos-Renyi", "Multi. Sub-Ring"]
     assert {n.n for n in figure.networks} == {20}
     assert [a.label for a in figure.algorithms] == THREE
@@ -62,14 +62,14 @@ def test_the_papers_settings() -> None:
 
 def test_the_figure_on_robustness() -> None:
     sizes, nodes = figures.step_sizes(), figures.nodes()
-    assert sizes.step_sizes == (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    assert sizes.lr == (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     assert [e.networks[0].n for e in nodes] == [5, 10, 20, 40, 80]
     for experiment in (sizes, *nodes):
         assert [n.label for n in experiment.networks] == ["Multi. Sub-Ring"]
         assert experiment.steps == 3_900
         assert experiment.schedule.params["at"] == [2_400, 3_300]  # in proportion
         assert experiment.steps % experiment.metrics_every == 0
-    assert {e.step_sizes for e in nodes} == {(0.01,)}
+    assert {e.lr for e in nodes} == {(0.01,)}
     assert len({e.name for e in (sizes, *nodes)}) == 6
 
 
@@ -179,7 +179,7 @@ class Silent:
 # The second figure.
 
 HEADER = (
-    "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
+    "network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
     "test_accuracy,messages,bytes,diverged_at"
 )
 

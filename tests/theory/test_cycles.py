@@ -23,7 +23,7 @@ LINKS = [[(0, 1), (2, 3)], [(1, 2), (3, 0)], [(0, 2)]]
 
 def three(every=1, chances=None):
     slots = [as_slot(Digraph(4, links)) for links in LINKS]
-    return Timetable(slots, every=every, chances=chances)
+    return Timetable(slots, exchange_every=every, chances=chances)
 
 
 def whole():

@@ -24,7 +24,7 @@ LONG: Experiment = replace(
     problem=KindSpec("quadratic", {"dim": 40, "sigma": 0.5}),
     steps=1000,
     metrics_every=10,
-    step_sizes=(0.01,),
+    lr=(0.01,),
     seeds=(0,),
     dtype="float32",
 )

@@ -27,10 +27,10 @@ LOGISTIC = KindSpec("logistic", {"dim": 4, "samples": 9, "batch": 2})
 RING = NetworkSpec("undirected-ring", n=5, weights="lazy")
 SMALL = Experiment(
     networks=(NetworkSpec("multi-sub-ring", n=5), NetworkSpec("exponential", n=5)),
-    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", step_sizes=(0.2,))),
+    algorithms=(AlgorithmSpec("push-pull", "S-PP"), AlgorithmSpec("sgp", lr=(0.2,))),
     problem=QUADRATIC,
     steps=20,
-    step_sizes=(0.1, 0.05),
+    lr=(0.1, 0.05),
     seeds=(0, 4),
     metrics_every=6,
     dtype="float64",
@@ -102,7 +102,7 @@ def test_running_means_and_an_inner_optimizer(tmp_path: Path, inner: str) -> Non
     network = {"data": "digits", "model": "resnet-20", "norm": "batch", "batch": 4}
     problem = KindSpec("images", {**network, "samples": 60, "test_samples": 20})
     algorithm = AlgorithmSpec("push-pull", "S-PP", params={"inner": inner})
-    experiment = replace(ONE, problem=problem, algorithms=(algorithm,), step_sizes=(0.01,))
+    experiment = replace(ONE, problem=problem, algorithms=(algorithm,), lr=(0.01,))
     experiment = replace(experiment, steps=4, metrics_every=2, seeds=(1,))
     sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"
     assert ran("train", experiment, real) == ["", ""]
@@ -114,7 +114,7 @@ def test_running_means_and_an_inner_optimizer(tmp_path: Path, inner: str) -> Non
 )
 def test_bytes_are_those_really_sent(tmp_path: Path, dtype: str, dim: int, size: int) -> None:
     """DSGD sends the same in every step, so the column must end at what the engines counted."""
-    dsgd = AlgorithmSpec("dsgd", step_sizes=(0.1,))
+    dsgd = AlgorithmSpec("dsgd", lr=(0.1,))
     problem = KindSpec("quadratic", {"dim": dim})
     experiment = replace(ONE, networks=(RING,), algorithms=(dsgd,), problem=problem, seeds=(3,))
     sent = ran("counted", experiment, tmp_path / "run", message_dtype=dtype)
@@ -158,7 +158,7 @@ def test_interrupted_with_running_means(tmp_path: Path) -> None:
     """Each node's buffers are part of what is stored."""
     network = {"data": "digits", "model": "resnet-20", "norm": "batch", "batch": 4}
     problem = KindSpec("images", {**network, "samples": 60, "test_samples": 20})
-    experiment = replace(ONE, problem=problem, step_sizes=(0.01,), seeds=(1,))
+    experiment = replace(ONE, problem=problem, lr=(0.01,), seeds=(1,))
     interrupted(replace(experiment, steps=14, metrics_every=12), tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_one_begins_and_another_ends(tmp_path: Path, ways: tuple[int, int]) -> N
 def test_trials_that_diverge(tmp_path: Path) -> None:
     """At the same step as in the simulator; also when the run is resumed after it."""
     star = NetworkSpec("star", n=9)
-    wild = replace(ONE, networks=(star,), step_sizes=(0.1, 3.0), dtype="float32")
+    wild = replace(ONE, networks=(star,), lr=(0.1, 3.0), dtype="float32")
     experiment = replace(wild, steps=70, metrics_every=1, scale_by_n_pi=False)
     sim, real, broken = execute.run(experiment, tmp_path / "sim"), tmp_path / "1", tmp_path / "2"
     assert ran("train", experiment, real) == ["", ""]
@@ -211,7 +211,7 @@ def test_a_trial_that_diverges_on_one_rank(tmp_path: Path, culprit: int) -> None
     """Has diverged for all, at the very step, between two records."""
     said = ran("overflowing", ONE, tmp_path, culprit=culprit, since=10)
     assert said == ["", ""]
-    found = [(row["step"], row["diverged_at"]) for row in rows(tmp_path, step_size=0.1, seed=0)]
+    found = [(row["step"], row["diverged_at"]) for row in rows(tmp_path, lr=0.1, seed=0)]
     assert found == [("0", "10"), ("6", "10")]
     assert {row["diverged_at"] for row in rows(tmp_path, seed=4)} == {""}
 
@@ -314,7 +314,7 @@ def test_scalars_for_tensorboard(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "tensorboard" / folders[0])).Reload()
     for metric in ("loss", "consensus", "tracking", "bytes"):
         found = {scalar.step: scalar.value for scalar in events.Scalars(metric)}
-        known = [r for r in rows(tmp_path, step_size=0.05, seed=0) if r[metric]]
+        known = [r for r in rows(tmp_path, lr=0.05, seed=0) if r[metric]]
         assert found == pytest.approx({int(r["step"]): float(r[metric]) for r in known}, rel=1e-6)
     step, exchanging, computing = (
         np.array([s.value for s in events.Scalars(f"seconds/{name}")])

@@ -59,7 +59,7 @@ def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator
         raise NetworkError(message(f"{said} left to chance do not keep them so", hint=hint))
     for k, slot in enumerate(network.slots):
         yield f"in slot {k}, ", slot
-    if network.every > 1:
+    if network.exchange_every > 1:
         yield "in steps without an exchange, ", network.quiet
 
 

@@ -95,7 +95,7 @@ class TimetableAnalysis:
             "n": self.n,
             "names": None if net.names is None else list(net.names),
             "slots": len(net.slots),
-            "every": net.every,
+            "every": net.exchange_every,
             "period": net.period,
             "chances": chances,
             "edges_pull": [len(slot.pull_graph.edges) for slot in net.slots],
@@ -171,7 +171,7 @@ def _guaranteed(a: TimetableAnalysis) -> str:
 
 def _facts(a: TimetableAnalysis) -> list[str]:
     net = a.network
-    pauses = f", exchanging in every {net.every}th step" * (net.every > 1)
+    pauses = f", exchanging in every {net.exchange_every}th step" * (net.exchange_every > 1)
     lines = [f"{len(net.slots)} slot{'s' * (len(net.slots) > 1)}{pauses}: period {net.period}"]
     lines += [str(net.chances)] * net.is_random
     lines.append(

@@ -96,7 +96,7 @@ VALUES = (*METRICS, *SENT)
 TIMED = ("time", "rounds")  # only where there is a clock
 # Seconds of steps on real processes are in a file of their own, since no two runs have the same.
 WALL = "seconds"
-TRIAL = ("network", "algorithm", "step_size", "seed")
+TRIAL = ("network", "algorithm", "lr", "seed")
 RESERVED = (*TRIAL, "step", *VALUES, *TIMED, WALL, "run", "diverged_at", "gradients")
 
 

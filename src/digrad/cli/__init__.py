@@ -5,13 +5,15 @@ What a command does is in the other rooms, and imported when it runs. Read ``net
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from digrad.base.errors import DigradError
+from digrad.base.former_names import FormerNameWarning
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
@@ -24,6 +26,8 @@ from digrad.cli.report import report
 from digrad.cli.train import train
 from digrad.cli.tune import tune
 from digrad.cli.watch import list_runs, watch
+
+_SHOW_WARNING = warnings.showwarning
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -69,6 +73,8 @@ def main() -> None:
     """Run the app; a deliberate error is one message on stderr and exit status 2."""
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe on Windows, say, may know no π
         sys.stdout.reconfigure(errors="replace")
+    warnings.simplefilter("always", FormerNameWarning)
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         try:
             app()
@@ -84,6 +90,14 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):  # the reader has gone (`| head`): nothing is wrong
             sys.exit(141)
         _fail(str(error))
+
+
+def _show_warning(text: Warning | str, category: type[Warning], *about: Any) -> None:
+    """Print a former name in a line: nobody at a terminal wrote the line of code behind it."""
+    if issubclass(category, FormerNameWarning):
+        warn(f"warning: {text}")
+    else:
+        _SHOW_WARNING(text, category, *about)
 
 
 def _fail(text: str) -> NoReturn:

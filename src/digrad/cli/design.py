@@ -36,7 +36,7 @@ CERTIFIED = 128  # nodes up to which the theory's constants are certified as wel
 Goal = Annotated[
     str,
     typer.Option(
-        "--for",
+        "--goal",
         help="What counts: `accuracy`, `noise` or `time`.",
         autocompletion=completion.goals,
     ),
@@ -54,9 +54,7 @@ def design(
     ] = None,
     push_graph: PushGraphOption = "same",
     goal: Goal = "accuracy",
-    step: Annotated[
-        float, typer.Option("--step", help="The largest step γ nπ L to be good at.")
-    ] = 1.0,
+    max_step: Annotated[float, typer.Option(help="The largest step γ nπ L to be good at.")] = 1.0,
     condition: Annotated[float, typer.Option(help="Condition number to be good at.")] = 20.0,
     local: Annotated[
         bool, typer.Option("--local", help="Weights that nodes choose by their own links.")
@@ -113,7 +111,7 @@ def design(
         made = run(
             network,
             goal=goal,
-            cap=step,
+            max_step=max_step,
             condition=condition,
             seed=seed or 0,
             budget=budget,

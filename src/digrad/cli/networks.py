@@ -74,7 +74,7 @@ Slots = Annotated[
     list[str] | None,
     typer.Option("--slot", help="A further slot of a timetable: a file or a topology; repeatable."),
 ]
-Every = Annotated[int, typer.Option(help="Steps from one exchange to the next.")]
+ExchangeEvery = Annotated[int, typer.Option(help="Steps from one exchange to the next.")]
 Keep = Annotated[float, typer.Option(help="Probability that a link works in a step.")]
 Loss = Annotated[float, typer.Option(help="Share of messages that is lost.")]
 LossKind = Annotated[str, typer.Option(help="Who hears of a loss: known, returned or silent.")]
@@ -109,7 +109,7 @@ def analyze(
     compute_ms: ComputeMS = 0.0,
     port_mbit: PortMbit = None,
     slot: Slots = None,
-    every: Every = 1,
+    exchange_every: ExchangeEvery = 1,
     keep: Keep = 1.0,
     loss: Loss = 0.0,
     loss_kind: LossKind = "silent",
@@ -136,7 +136,7 @@ def analyze(
         what,
         nodes,
         slots=slot or (),
-        every=every,
+        exchange_every=exchange_every,
         keep=keep,
         loss={"share": loss, "kind": loss_kind},
         push_file=push_file,
@@ -398,7 +398,7 @@ def list_schedules() -> None:
     from digrad.theory import Setting
 
     known: dict[str, Any] = {**SCHEDULES, "theorem": Setting}
-    about = {"theorem": "The step of the paper's theorem, of which ``step_sizes`` are factors."}
+    about = {"theorem": "The step of the paper's theorem, of which ``lr`` are factors."}
     _print_listing(known, skip=("T",), about=about, names={Constant(): "constant"})
 
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from digrad.base.errors import UnknownNameError, as_key, lookup, message, spelling
+from digrad.base.former_names import present_name
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
@@ -33,6 +34,7 @@ class CommandGroup(TyperGroup):
 
         From here on errors name parameters as this command does.
         """
+        args = [present_name(word, "command") for word in args]
         name, command, rest = self._resolve(ctx, args)
         ctx.with_resource(spelling(partial(as_option, command)))
         return name, command, rest

@@ -68,7 +68,7 @@ def run(
         typer.Option(
             "--extend",
             metavar="KEY=VALUE",
-            help="Go on from the run in the folder: steps=2000, seeds=0,1,2,3, step_sizes=...",
+            help="Go on from the run in the folder: steps=2000, seeds=0,1,2,3, lr=...",
         ),
     ] = None,
     force: Annotated[
@@ -151,10 +151,10 @@ def plot(
     label: Label = None,
     facet: Annotated[
         str,
-        typer.Option(help="A panel for each: network, algorithm, step_size, run; or two of them."),
+        typer.Option(help="A panel for each: network, algorithm, lr, run; or two of them."),
     ] = "",
     color_by: Annotated[
-        str, typer.Option(help="A colour for each: algorithm, network, step_size or run.")
+        str, typer.Option(help="A colour for each: algorithm, network, lr or run.")
     ] = "",
     width: Annotated[str, typer.Option(help="Of the figure, as in 3.4in, 8.6cm, 245pt.")] = "",
     linear: Annotated[bool, typer.Option("--linear", help="A linear axis.")] = False,

@@ -54,7 +54,7 @@ def tune(
     from digrad.show.progress import progress_bar
 
     sizes = Grid.parse(grid)
-    experiment = load_experiment(file, ["step_sizes=[1.0]", *(edits or ())])  # none is needed
+    experiment = load_experiment(file, ["lr=[1.0]", *(edits or ())])  # none is needed
     ask(experiment, file, trust)
     folder = out or Path("runs") / f"{experiment.name}-tuned"
     if not resume:

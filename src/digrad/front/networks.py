@@ -10,6 +10,7 @@ from digrad.analysis import Analysis, TimetableAnalysis
 from digrad.analysis import analyze as analyze_network
 from digrad.base.checks import kind_of, whole
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.former_names import takes_former_names
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork, Digraph, Network, Timetable, as_any, build_any
 from digrad.networks.chances import Chances, Loss
@@ -23,6 +24,7 @@ Source = AnyNetworkLike | str | Path
 WHOLE = str | Path | Network | Timetable | Digraph
 
 
+@takes_former_names
 def network(
     what: Source,
     n: int | None = None,
@@ -33,7 +35,7 @@ def network(
     push_file: str | Path | None = None,
     largest_component: bool = False,
     undirected: bool = False,
-    every: int = 1,
+    exchange_every: int = 1,
     keep: float = 1.0,
     loss: Any = 0.0,
     **params: Any,
@@ -56,7 +58,7 @@ def network(
         push_file: the file of C, where ``what`` is that of R.
         largest_component: keep only the largest strongly connected part of a graph.
         undirected: take the links of a file both ways.
-        every: steps from one exchange to the next.
+        exchange_every: steps from one exchange to the next.
         keep: the probability that a link works in a step.
         loss: the share of messages lost, or ``{"share": 0.1, "kind": "silent"}``.
         params: what the topology takes, such as ``p=0.4``.
@@ -65,7 +67,7 @@ def network(
         made = build_any(
             str(what),
             n,
-            every=every,
+            exchange_every=exchange_every,
             keep=keep,
             loss=loss,
             push_file=None if push_file is None else str(push_file),
@@ -85,19 +87,20 @@ def network(
             what_it_is = f"{name} belongs to a topology's name or a file, not to a {type(what)}"
             raise ParameterError(message(what_it_is, hint=f"drop {name}"))
     if weights is None and push_graph == "same" and not largest_component:
-        return with_chances(as_any(what), every, chances)
+        return with_chances(as_any(what), exchange_every, chances)
     if isinstance(what, Timetable):
         hint = "drop weights, push_graph and largest_component"
         raise ParameterError(message("a timetable has weights of its own", hint=hint))
     graph = largest_part(as_graph(what)) if largest_component else as_graph(what)
-    return with_chances(weigh(graph, weights or "uniform", push_graph), every, chances)
+    return with_chances(weigh(graph, weights or "uniform", push_graph), exchange_every, chances)
 
 
+@takes_former_names
 def timetable(
     slots: Sequence[Source],
     n: int | None = None,
     *,
-    every: int = 1,
+    exchange_every: int = 1,
     keep: float = 1.0,
     loss: Any = 0.0,
     seed: int = 0,
@@ -116,7 +119,7 @@ def timetable(
     Args:
         slots: graphs, networks, pairs (R, C), files or names of topologies, of the same nodes.
         n: nodes, for names of topologies.
-        every: steps from one exchange to the next; nothing is sent in between.
+        exchange_every: steps from one exchange to the next; nothing is sent in between.
         keep: the probability that a link works in a step.
         loss: the share of messages lost, or ``{"share": 0.1, "kind": "silent"}``.
         seed: which links work, and which messages are lost, in which step.
@@ -136,7 +139,7 @@ def timetable(
             raise ParameterError(message(what, hint="pass its slots: *timetable.slots"))
         made.append(as_slot(one, weights, push_graph))
     chances = Chances(keep, Loss.of(loss), seed=seed)
-    return Timetable(made, every=every, chances=chances)
+    return Timetable(made, exchange_every=exchange_every, chances=chances)
 
 
 def analyze(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,28 @@ from torch import nn
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.former_names import takes_former_names
 from digrad.clocks import Clock
-from digrad.front.asking import asked, checked
+from digrad.front.experiment import checked_arguments, make_experiment
 from digrad.front.run import Run
-from digrad.problems import Problem
+from digrad.problems import PROBLEMS, ModuleProblem, Problem
 from digrad.results.experiment import Experiment
 from digrad.runs.execute import run, run_in_memory
 from digrad.runs.loop import Progress
+from digrad.runs.planning import GIVEN
 from digrad.runs.schedules import Schedule
 from digrad.show.progress import progress_bar
 
 TYPES = {"device": str, "resume": bool, "progress": bool, "out": str | Path}
 
+# What other libraries call it, and what belongs to the network.
+ELSEWHERE = dict.fromkeys(("step_sizes", "step_size", "learning_rate"), "lr")
+ELSEWHERE |= {"log_every": "metrics_every", "seed_count": "seeds", "folder": "out"}
+OF_NETWORKS = ("n", "nodes", "topology", "weights", "push_graph", "params")
 
+
+@takes_former_names
 def simulate(
     problem: Problem | nn.Module | str | Mapping[str, Any],
     networks: Any,
@@ -33,7 +42,7 @@ def simulate(
     seeds: int | Sequence[int] = 1,
     schedule: Schedule | str | Mapping[str, Any] = "constant",
     metrics: str | Sequence[str] = (),
-    every: int = 0,
+    metrics_every: int = 0,
     compress: Compression | Compressor | Mapping[str, Any] | str | None = None,
     device: str = "cpu",
     dtype: str = "",
@@ -69,7 +78,7 @@ def simulate(
             a factor of ``lr``.
         metrics: what to record, and first what methods are compared by; what is worth its cost by
             default.
-        every: steps from one record to the next; a hundredth of the run by default, or more
+        metrics_every: steps from one record to the next; a hundredth of the run by default, or more
             where measuring would take more than a fifth of it.
         compress: how messages of all algorithms are made small, as
             ``{"kind": "top-k", "share": 0.1}``; as they are by default.
@@ -92,7 +101,8 @@ def simulate(
         keys: of the problem.
     """
     check_place(device=device, out=out, resume=resume, progress=progress)
-    experiment, given = asked(
+    check_keywords(problem, networks, keys)
+    experiment, given = make_experiment(
         problem,
         networks,
         algorithms,
@@ -102,7 +112,7 @@ def simulate(
         seeds=seeds,
         schedule=schedule,
         metrics=metrics,
-        every=every,
+        metrics_every=metrics_every,
         compress=compress,
         device=device,
         dtype=dtype,
@@ -113,7 +123,7 @@ def simulate(
         name=name,
     )
     options: dict[str, Any] = {"device": device, "workers": workers, "cluster": cluster}
-    with told(progress, experiment) as report:
+    with progress_context(progress, experiment) as report:
         options |= {"progress": report, "given": given}
         if out is not None:
             run(experiment, out, resume=resume, **options)
@@ -125,14 +135,49 @@ def simulate(
 def check_place(*, device: Any, out: Any, resume: Any, progress: Any) -> None:
     """Check where a run is to be, before anything is made."""
     said = {"out": "" if out is None else out, "progress": callable(progress) or progress}
-    checked(TYPES, device=device, resume=resume, **said)
+    checked_arguments(TYPES, device=device, resume=resume, **said)
     if resume and out is None:
         what = "resume goes on with a run in a folder, but there is none"
         raise ParameterError(message(what, hint="pass out= as well"))
 
 
-def told(wanted: bool | Progress, experiment: Experiment) -> Any:
+def progress_context(wanted: bool | Progress, experiment: Experiment) -> Any:
     """Return a context with what is told how far a run is; with nothing if none is wanted."""
     if callable(wanted):
         return nullcontext(wanted)
     return progress_bar(experiment) if wanted else nullcontext()
+
+
+def check_keywords(problem: Any, networks: Any, keys: Mapping[str, Any]) -> None:
+    """Refuse keywords that neither ``simulate`` nor the problem takes."""
+    takes = _keys_of(problem)
+    if takes is None:
+        return
+    for key, value in keys.items():
+        if key in takes:
+            continue
+        if key in ELSEWHERE:
+            hint = f"write {ELSEWHERE[key]}={shown(value)}"
+            what = f"{key} is called {ELSEWHERE[key]} in simulate"
+            raise ParameterError(message(what, hint=hint))
+        if key in OF_NETWORKS:
+            name = networks if isinstance(networks, str) else "directed-ring"
+            size = "n" if key == "nodes" else key
+            what = f"{key} belongs to the network, not to the problem"
+            hint = f'pass dg.network("{name}", {size}={shown(value)})'
+            raise ParameterError(message(what, hint=hint))
+        known = dict.fromkeys((*takes, *signature(simulate).parameters))
+        lookup(known, key, "argument of simulate or key of the problem")
+
+
+def _keys_of(problem: Any) -> tuple[str, ...] | None:
+    """Return the keys that a problem takes; none where its maker will say so."""
+    if isinstance(problem, nn.Module):
+        return tuple(signature(ModuleProblem).parameters)
+    if isinstance(problem, Mapping):
+        problem = problem.get("kind")
+    if not isinstance(problem, str):
+        return ()
+    if problem not in PROBLEMS:
+        return None
+    return ("kind", *(key for key in signature(PROBLEMS[problem]).parameters if key not in GIVEN))

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from digrad.base.errors import ParameterError, message
-from digrad.front.asking import asked
+from digrad.base.former_names import takes_former_names
+from digrad.front.experiment import make_experiment
 from digrad.front.run import Run
-from digrad.front.simulate import check_place, simulate, told
+from digrad.front.simulate import check_keywords, check_place, progress_context, simulate
 from digrad.results.folder import RunFolder
 from digrad.runs.loop import Progress
 from digrad.runs.tuning import Grid, TuningFolders, TuningInMemory
@@ -24,6 +25,7 @@ DEFAULTS = {
 }
 
 
+@takes_former_names
 def tune(
     problem: Any,
     networks: Any,
@@ -67,7 +69,7 @@ def tune(
 
     Example:
         >>> run = tune("quadratic", "exponential", ["push-pull", "sgp"], dim=3, steps=32)
-        >>> sorted({trial.key.step_size for trial in run.results.trials}) == sorted(
+        >>> sorted({trial.key.lr for trial in run.results.trials}) == sorted(
         ...     {best.lr for best in run.tuning.best}
         ... )
         True
@@ -79,9 +81,10 @@ def tune(
     said = {name: more.pop(name, default) for name, default in DEFAULTS.items()}
     said |= {"lr": 1.0, "steps": steps, "seeds": seeds, "device": device}
     cluster, sizes = said.pop("cluster"), _grid(grid)
-    experiment, given = asked(problem, networks, algorithms, more, **said)
+    check_keywords(problem, networks, more)
+    experiment, given = make_experiment(problem, networks, algorithms, more, **said)
     options = {"device": device, "workers": workers, "cluster": cluster}
-    watch = partial(told, progress)
+    watch = partial(progress_context, progress)
     place: TuningFolders | TuningInMemory = TuningInMemory(options, watch)
     if out is not None:
         if not resume:

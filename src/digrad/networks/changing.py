@@ -30,7 +30,7 @@ def build_any(
     n: int | None = None,
     *,
     slots: Sequence[str] = (),
-    every: int = 1,
+    exchange_every: int = 1,
     keep: float = 1.0,
     loss: Any = 0.0,
     seed: int | None = None,
@@ -38,14 +38,14 @@ def build_any(
 ) -> AnyNetwork:
     """Make a network, which may change, from a topology's name or from files.
 
-    >>> build_any("directed-ring", 4, every=5).period
+    >>> build_any("directed-ring", 4, exchange_every=5).period
     5
 
     Args:
         what: a topology's name or a file, as for ``built``.
         n: nodes, of a topology.
         slots: further files or topologies: all of them are the slots of a timetable.
-        every: steps from one exchange to the next.
+        exchange_every: steps from one exchange to the next.
         keep: the probability that a link works in a step.
         loss: the share of messages that is lost, or a table with ``share`` and ``kind``.
         seed: which graph of a random topology, and which links work.
@@ -59,24 +59,28 @@ def build_any(
         made: AnyNetwork = _slots([what, *slots], n, {**own, **options})
     else:
         made = built(what, n, **own, **options)
-    return with_chances(made, every, chances)
+    return with_chances(made, exchange_every, chances)
 
 
-def with_chances(made: AnyNetwork, every: int, chances: Chances) -> AnyNetwork:
+def with_chances(made: AnyNetwork, exchange_every: int, chances: Chances) -> AnyNetwork:
     """Return a network as it is, or with what is left to chance."""
-    whole(every, "every", least=1, hint="5 exchanges in every fifth step")
-    if every == 1 and not chances.any:
+    whole(exchange_every, "exchange_every", least=1, hint="5 exchanges in every fifth step")
+    if exchange_every == 1 and not chances.any:
         return made
     if isinstance(made, Network):
-        return Timetable([made], every=every, chances=chances)
+        return Timetable([made], exchange_every=exchange_every, chances=chances)
     before = made.chances
-    if (every > 1 and made.every > 1) or (chances.any and before.any and not before.one_peer):
+    if (exchange_every > 1 and made.exchange_every > 1) or (
+        chances.any and before.any and not before.one_peer
+    ):
         what = "the timetable has pauses or links left to chance of its own"
-        raise ParameterError(message(what, hint="drop every, keep and loss"))
+        raise ParameterError(message(what, hint="drop exchange_every, keep and loss"))
     if chances.any and before.one_peer:
         chances = Chances(chances.keep, chances.loss, True, before.seed)
     used = chances if chances.any else before
-    return Timetable(made.slots, every=max(every, made.every), chances=used)
+    return Timetable(
+        made.slots, exchange_every=max(exchange_every, made.exchange_every), chances=used
+    )
 
 
 def _draws(what: str) -> bool:

@@ -155,7 +155,7 @@ def _all_slots(timetable: Timetable) -> bytes:
         for name, W in (("R", slot.R), ("C", slot.C)):
             parts |= {f"slot{k}_{name}_{part}": getattr(W, part) for part in PARTS}
     chances = asdict(timetable.chances)
-    about = {"slots": len(timetable.slots), "every": timetable.every, "chances": chances}
+    about = {"slots": len(timetable.slots), "every": timetable.exchange_every, "chances": chances}
     about["names"] = timetable.names
     parts["timetable"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     content = BytesIO()

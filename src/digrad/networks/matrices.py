@@ -134,7 +134,7 @@ def _timetable(parts: dict[str, NDArray[Any]]) -> Timetable:
     names, chances = about["names"], dict(about["chances"])
     chances["loss"] = Loss(**chances["loss"])
     slots = [Slot(*_pair(parts, f"slot{k}_"), names) for k in range(int(about["slots"]))]
-    return Timetable(slots, every=about["every"], chances=Chances(**chances))
+    return Timetable(slots, exchange_every=about["every"], chances=Chances(**chances))
 
 
 def _capacities(parts: dict[str, NDArray[Any]], n: int) -> Capacities | None:

@@ -34,11 +34,11 @@ class Inflow(NamedTuple):
 class Timetable:
     """A network that changes from step to step; what takes a ``Network`` takes it too.
 
-    Step t uses slot t/every, and then the first again after the last; where t is no multiple of
-    ``every``, nothing is sent. A slot need not connect anybody. What is asked is that a whole
-    period does: the pair of products over a period has a common root and decays, as the paper
-    asks of (R, C). Where every node counts itself in every slot, that is so exactly when the
-    mean of the slots has both. A timetable left to chance is judged by its expectation.
+    Step t uses slot t/K, K = ``exchange_every``, and then the first again after the last; where t
+    is no multiple of K, nothing is sent. A slot need not connect anybody. What is asked is that a
+    whole period does: the pair of products over a period has a common root and decays, as the
+    paper asks of (R, C). Where every node counts itself in every slot, that is so exactly when
+    the mean of the slots has both. A timetable left to chance is judged by its expectation.
 
     >>> ring = [Slot(W, W) for W in ([[1, 0], [0, 1]], [[0.5, 0.5], [0.5, 0.5]])]
     >>> Timetable(ring)
@@ -46,21 +46,24 @@ class Timetable:
 
     Args:
         slots: one or more, of the same nodes.
-        every: steps from one exchange to the next.
+        exchange_every: steps from one exchange to the next.
         chances: which links work, and which messages are lost.
     """
 
     slots: tuple[Slot, ...]
-    every: int
+    exchange_every: int
     chances: Chances
     union: Network  # links that ever work; its roots are those of a period
     title: str
 
     def __init__(
-        self, slots: Sequence[Slot], *, every: int = 1, chances: Chances | None = None
+        self, slots: Sequence[Slot], *, exchange_every: int = 1, chances: Chances | None = None
     ) -> None:
         hint = "5 exchanges in every fifth step"
-        fields = {"slots": _checked(slots), "every": whole(every, "every", least=1, hint=hint)}
+        fields = {
+            "slots": _checked(slots),
+            "exchange_every": whole(exchange_every, "exchange_every", least=1, hint=hint),
+        }
         fields |= {"chances": chances or Chances(), "title": ""}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -102,7 +105,7 @@ class Timetable:
     @property
     def period(self) -> int:
         """Steps after which the slots begin anew."""
-        return self.every * len(self.slots)
+        return self.exchange_every * len(self.slots)
 
     @property
     def is_random(self) -> bool:
@@ -152,11 +155,13 @@ class Timetable:
     def digest(self) -> str:
         """Return a checksum of all slots and chances, the same on every machine."""
         slots = [slot.digest() for slot in self.slots]
-        return text_digest({"slots": slots, "every": self.every, "chances": repr(self.chances)})
+        return text_digest(
+            {"slots": slots, "every": self.exchange_every, "chances": repr(self.chances)}
+        )
 
     def place(self, t: int) -> int | None:
         """Return which slot step t uses; none where nothing is sent."""
-        turn, rest = divmod(t, self.every)
+        turn, rest = divmod(t, self.exchange_every)
         return None if rest else turn % len(self.slots)
 
     def at(self, t: int) -> Slot:
@@ -280,7 +285,7 @@ class Timetable:
 
     def used(self, t: int) -> tuple[float, float]:
         """Return how many links of R, and of C, the first t steps use; an expectation at random."""
-        turns, share = -(-t // self.every), self.chances.known
+        turns, share = -(-t // self.exchange_every), self.chances.known
         whole_periods, rest = divmod(turns, len(self.slots))
         pulls, pushes = (
             share * (whole_periods * sum(counts) + sum(counts[:rest])) for counts in self._counts

@@ -105,7 +105,7 @@ class AsyncPeerTraining:
         leave: Event,
     ) -> None:
         job, session, before = self._job, self._session, self._count
-        base = torch.tensor([job.scaled.step_sizes[0]], dtype=self._x.dtype)
+        base = torch.tensor([job.scaled.lr[0]], dtype=self._x.dtype)
         steps = StepSizes(base, job.schedule)
         net = session.network
         node = AsyncPeer(self._method, net, engine.rank, engine.links, self._x, steps)

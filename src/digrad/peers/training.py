@@ -149,7 +149,7 @@ class _Peer:
         scale_by_n_pi: bool,
     ) -> Decentralized:
         """Enter the run."""
-        method, lr = self.job.method, self.job.trials.step_sizes[0]
+        method, lr = self.job.method, self.job.trials.lr[0]
         assert isinstance(method, Algorithm)
         peer = PeerParticipation(file, node=self.node, key=key, on_epoch=told, resumed=self.resumed)
         return Decentralized([self.x], method, lr=lr, scale_by_n_pi=scale_by_n_pi, engine=peer)
@@ -178,7 +178,7 @@ class _Peer:
 
     def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         began, every = time.monotonic(), _every(experiment)
-        lr = self.job.trials.step_sizes[0]
+        lr = self.job.trials.lr[0]
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
                 loss = self._loss(opt.consensus_vector(), opt.from_all)

@@ -80,7 +80,7 @@ def best_of(candidates: Sequence[Outcomes], by: Criterion) -> Best:
     chosen = pick(candidates)
     run, network, algorithm, lr = chosen.key
     seen = chosen.losses[np.isfinite(chosen.losses)]
-    own = {one.key.step_size for one in candidates}
+    own = {one.key.lr for one in candidates}
     tried = tuple(sorted(own.union(*(one.tried for one in candidates))))
     edges = {tried[-1]: "largest", tried[0]: "smallest"} if len(tried) > 1 else {}
     spread = float(seen.std(ddof=1)) if len(seen) > 1 else 0.0
@@ -97,7 +97,7 @@ def best_of(candidates: Sequence[Outcomes], by: Criterion) -> Best:
         chosen.failed,
         sum(len(one.seeds) for one in candidates),
         tried,
-        tuple(sorted(one.key.step_size for one in candidates if _ties(one, chosen))),
+        tuple(sorted(one.key.lr for one in candidates if _ties(one, chosen))),
     )
 
 

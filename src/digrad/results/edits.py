@@ -5,6 +5,7 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.former_names import present_name
 
 FORM = "write KEY=VALUE, as in steps=10, seeds=0,1,2 or problem.batch=16"
 
@@ -13,13 +14,14 @@ def apply_edits(table: MutableMapping[str, Any], edits: Iterable[str]) -> None:
     """Change the tables of an experiment's file before they are checked.
 
     >>> table = {"steps": 5, "algorithms": [{"algorithm": "sgp", "name": "mine"}]}
-    >>> apply_edits(table, ["steps=10", "seeds=0,1", "algorithms.mine.step_sizes=0.1"])
-    >>> table["steps"], table["seeds"], table["algorithms"][0]["step_sizes"]
+    >>> apply_edits(table, ["steps=10", "seeds=0,1", "algorithms.mine.lr=0.1"])
+    >>> table["steps"], table["seeds"], table["algorithms"][0]["lr"]
     (10, [0, 1], 0.1)
     """
     for text in edits:
         path, value = parse_edit(text)
         *way, last = path.split(".")
+        last = present_name(last, way[0] if way else "experiment")
         place: Any = table
         for key in way:
             place = _within(place, key, text)

@@ -6,7 +6,7 @@ EXAMPLE = """\
 
 name = "example"              # the run lands in runs/example
 steps = 1500
-step_sizes = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
+lr = [0.1, 0.05]      # γ; S-PP gets γ/(nπ), see scale_by_n_pi
 seeds = [0, 1, 2]             # repetitions: same problem, other samples
 metrics = []                  # what to record, such as "loss"; empty: what is worth its cost.
                               # Methods are compared by the first
@@ -58,5 +58,5 @@ algorithm = "sgp"
 
 [[algorithms]]
 algorithm = "push-diging"
-# step_sizes = [0.02]         # instead of the experiment's
+# lr = [0.02]         # instead of the experiment's
 """

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from digrad.base.checks import real
 from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
+from digrad.base.former_names import with_present_names
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork, build_any
 from digrad.results.edits import apply_edits
@@ -35,7 +36,7 @@ class NetworkSpec:
     undirected: bool = False
     params: dict[str, Any] = field(default_factory=dict)
     files: tuple[str, ...] = ()  # the slots of a timetable, instead of ``file``
-    every: int = 1  # steps from one exchange to the next
+    exchange_every: int = 1  # steps from one exchange to the next
     keep: float = 1.0  # probability that a link works in a step
     loss: float | dict = 0.0  # type: ignore[type-arg]  # share of messages lost, or a table
 
@@ -59,7 +60,7 @@ class NetworkSpec:
                 self.topology or found(self.file, folders) or first,
                 self.n or None,
                 slots=slots,
-                every=self.every,
+                exchange_every=self.exchange_every,
                 keep=self.keep,
                 loss=self.loss,
                 push_file=found(self.push_file, folders) or None,
@@ -81,12 +82,12 @@ class AlgorithmSpec:
 
     algorithm: str
     name: str = ""  # what figures call it; the algorithm by default
-    step_sizes: tuple[float, ...] = ()  # instead of the experiment's
+    lr: tuple[float, ...] = ()  # instead of the experiment's
     params: dict[str, Any] = field(default_factory=dict)
     estimator: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: samples
     compress: dict[str, Any] = field(default_factory=dict)  # kind and its keys; none: as it is
     # Step sizes by the names of networks, instead of all others there.
-    step_sizes_on: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    lr_on: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -96,7 +97,7 @@ class AlgorithmSpec:
     @property
     def every_size(self) -> tuple[float, ...]:
         """All step sizes of its own, on whatever network."""
-        return (*self.step_sizes, *(size for on in self.step_sizes_on.values() for size in on))
+        return (*self.lr, *(size for on in self.lr_on.values() for size in on))
 
     @property
     def inner_kind(self) -> str:
@@ -121,7 +122,7 @@ class Experiment:
     algorithms: tuple[AlgorithmSpec, ...]
     problem: KindSpec
     steps: int
-    step_sizes: tuple[float, ...]
+    lr: tuple[float, ...]
     name: str = "experiment"
     seeds: tuple[int, ...] = (0,)
     schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
@@ -170,7 +171,7 @@ class Experiment:
         _one_of("dtype", self.dtype, ("float32", "float64"))
         _one_of("precision", self.precision, ("full", "bf16"))
         _one_of("compile", self.compile, ("auto", "always", "never"))
-        for where, sizes in (("step_sizes", self.step_sizes), *self._own_sizes()):
+        for where, sizes in (("lr", self.lr), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
                 raise ExperimentError(
                     f"{where} must be different numbers from 0 on, got {shown(sizes)}"
@@ -189,10 +190,10 @@ class Experiment:
                 )
 
     def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
-        own = [(f"algorithms.{a.label}.step_sizes", a.step_sizes) for a in self.algorithms]
+        own = [(f"algorithms.{a.label}.lr", a.lr) for a in self.algorithms]
         for a in self.algorithms:
-            where = f"algorithms.{a.label}.step_sizes_on"
-            for name, sizes in a.step_sizes_on.items():
+            where = f"algorithms.{a.label}.lr_on"
+            for name, sizes in a.lr_on.items():
                 lookup({n.label: n for n in self.networks}, name, f"network in {where}")
                 own.append((f"{where}.{name}", sizes))
         return own
@@ -201,13 +202,13 @@ class Experiment:
         for network, a in product(self.networks, self.algorithms):
             if not self.sizes(network.label, a):
                 where = f" on {network.label}" if a.every_size else ""
-                what = f"algorithms.{a.label} has no step size{where}: step_sizes is empty"
+                what = f"algorithms.{a.label} has no step size{where}: lr is empty"
                 raise ExperimentError(what)
 
     def sizes(self, network: str, algorithm: AlgorithmSpec) -> tuple[float, ...]:
         """The step sizes of an algorithm on a network."""
-        own = algorithm.step_sizes_on.get(network, algorithm.step_sizes)
-        return own or self.step_sizes
+        own = algorithm.lr_on.get(network, algorithm.lr)
+        return own or self.lr
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -249,6 +250,8 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         what = str(what).removeprefix("not a TOML file: ")
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
+        stored = (file.parent / "environment.json").exists()  # with a run, as it was written then
+        table = _present(table, quiet=stored)
         apply_edits(table, edits)
         # The copies that a run folder keeps of the user's own files are in its folder "code".
         return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
@@ -256,8 +259,21 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         raise ExperimentError(f"{file}: {error}") from error
 
 
+def _present(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+    """Return an experiment's tables with present names for former ones."""
+    made = with_present_names(table, "experiment", quiet=quiet)
+    for part in ("networks", "algorithms"):
+        if isinstance(made.get(part), list):
+            made[part] = [
+                with_present_names(one, part, quiet=quiet) if isinstance(one, Mapping) else one
+                for one in made[part]
+            ]
+    return made
+
+
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
+    table = _present(table)
     if table.get("clock") == {}:  # a clock with its defaults, not none at all
         table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = _read(Experiment, table, "")
@@ -277,11 +293,11 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
         del plain["precision"]
     # What is not said is left out, as experiments were written before it could be said.
     for algorithm in plain["algorithms"]:
-        for key in ("step_sizes_on", "estimator", "compress"):
+        for key in ("lr_on", "estimator", "compress"):
             if not algorithm[key]:
                 del algorithm[key]
     for network in plain["networks"]:
-        for key in ("files", "every", "keep", "loss"):
+        for key in ("files", "exchange_every", "keep", "loss"):
             if network[key] == getattr(NetworkSpec, key):
                 del network[key]
     return plain

@@ -8,7 +8,7 @@ from digrad.results.trials import Key, Results, Trial
 
 FIELDS = {
     **dict.fromkeys(("run", "network", "algorithm", "seed")),
-    **dict.fromkeys(("lr", "step_size"), "step_size"),
+    **dict.fromkeys(("lr", "step_size"), "lr"),
 }
 NAMED = ("run", "network", "algorithm")  # fields whose values are names
 
@@ -40,7 +40,7 @@ def conditions(text: str) -> dict[str, list[str]]:
     """Read conditions: after a comma comes another one, or another value.
 
     >>> conditions("algorithm=sgp,push-pull,lr=0.1")
-    {'algorithm': ['sgp', 'push-pull'], 'step_size': ['0.1']}
+    {'algorithm': ['sgp', 'push-pull'], 'lr': ['0.1']}
     """
     found: dict[str, list[str]] = {}
     values: list[str] | None = None
@@ -84,7 +84,7 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
 
     def renamed(trial: Trial) -> Trial:
         run, network, algorithm = (names[f][getattr(trial.key, f)] for f in NAMED)
-        return trial._replace(key=Key(run, network, algorithm, trial.key.step_size))
+        return trial._replace(key=Key(run, network, algorithm, trial.key.lr))
 
     called = names["run"]
     planned = {called.get(run, run): steps for run, steps in results.planned.items()}

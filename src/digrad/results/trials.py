@@ -23,6 +23,7 @@ from digrad.base.errors import (
     shown,
 )
 from digrad.base.files import plain_bytes, toml_of
+from digrad.base.former_names import present_name, with_present_names
 from digrad.base.metrics import METRICS, SENT, TIMED, VALUES, WALL, Metric, by_interest
 from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, read_declared
@@ -41,7 +42,7 @@ class Key(NamedTuple):
     run: str
     network: str
     algorithm: str
-    step_size: float  # before any scaling
+    lr: float  # before any scaling
 
 
 class Trial(NamedTuple):
@@ -226,10 +227,10 @@ class Results:
     def select(self, **wanted: str | float | Iterable[str | float]) -> "Results":
         """Keep the trials that have one value or another in fields of their key, or as seed.
 
-        As in ``results.select(network="ring", step_size=[0.1, 0.05])``.
+        As in ``results.select(network="ring", lr=[0.1, 0.05])``.
         """
         keep = np.ones(len(self.trials), dtype=bool)
-        for part, choice in wanted.items():
+        for part, choice in with_present_names(wanted, "field").items():
             lookup(dict.fromkeys((*Key._fields, "seed")), part, "field")
             have = [
                 str(trial.seed if part == "seed" else getattr(trial.key, part))
@@ -268,13 +269,13 @@ class Results:
 
 def _check_there(name: str, have: Sequence[str], part: str) -> None:
     """Say what is near a value that no trial has: in size, if it is a number."""
-    if name in have or part not in ("step_size", "seed"):
-        lookup(dict.fromkeys(have), name, part.replace("_", " "))
+    if name in have or part not in ("lr", "seed"):
+        lookup(dict.fromkeys(have), name, part)
         return
     said = _number(name)
     near = sorted(dict.fromkeys(have), key=lambda one: abs(_number(one) - said))[:3]
     hint = f"nearest are {', '.join(sorted(near, key=_number))}"
-    raise UnknownNameError(message(f"no trial has {part.replace('_', ' ')} {name}", hint=hint))
+    raise UnknownNameError(message(f"no trial has {part} {name}", hint=hint))
 
 
 def _number(text: str) -> float:
@@ -286,7 +287,7 @@ def _number(text: str) -> float:
 
 def _written(value: str | float, part: str) -> str:
     """Return how a value of a field is written."""
-    if part != "step_size":
+    if part != "lr":
         return str(value)
     try:
         return str(float(value))
@@ -356,7 +357,7 @@ def _listed(said: Mapping[str, Any], key: str, kind: type) -> tuple[Any, ...]:
 PARSERS: dict[str, Callable[[str], float | str]] = {
     **dict.fromkeys(("network", "algorithm"), str),
     **dict.fromkeys(("step", "seed"), int),
-    "step_size": float,
+    "lr": float,
     "diverged_at": lambda text: int(text) if text else nan,
 }
 # Columns that a file must have; what is measured on test data need not be there.
@@ -374,7 +375,8 @@ def _read(
     parts = []
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
-        header = next(reader, list(REQUIRED))  # an empty file is one without rows
+        first = next(reader, list(REQUIRED))  # an empty file is one without rows
+        header = [present_name(name, "field", quiet=True) for name in first]
         for name in (name for name in REQUIRED if name not in header):
             hint = f"the first line must have: {','.join(REQUIRED)}"
             raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
@@ -394,7 +396,7 @@ def _part(
     cells: dict[str, list[str]], run: str, index: dict[Trial, int], recorded: Sequence[str]
 ) -> list[Floats]:
     """Return columns: places of the trials, steps, then what was recorded."""
-    labels = ("network", "algorithm", "step_size", "seed", "diverged_at")
+    labels = ("network", "algorithm", "lr", "seed", "diverged_at")
     texts, places = list(zip(*(cells[name] for name in labels), strict=True)), {}
     for text in dict.fromkeys(texts):
         network, algorithm, size, seed, at = text
@@ -425,7 +427,7 @@ def _check_unique(trials: Sequence[Trial], who: Integers, steps: Floats) -> None
     again = [trials[k] for k in who[1:][(np.diff(who) == 0) & (np.diff(steps) == 0)][:1]]
     again += [trial for trial in trials if count[trial.key, trial.seed] > 1]
     if again:
-        run, network, algorithm, step_size = again[0].key
-        what = f"{run}: {algorithm} on {network}, step size {step_size:g}, seed {again[0].seed}"
+        run, network, algorithm, lr = again[0].key
+        what = f"{run}: {algorithm} on {network}, step size {lr:g}, seed {again[0].seed}"
         hint = "give each network and each algorithm of a run a label of its own"
         raise FileFormatError(message(f"{what} is there twice", hint=hint))

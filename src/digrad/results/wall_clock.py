@@ -10,7 +10,7 @@ from digrad.base.atomic import write_whole
 from digrad.base.errors import FileFormatError, message
 from digrad.base.files import plain_bytes
 
-COLUMNS = ("network", "algorithm", "step_size", "seed", "step", "seconds")
+COLUMNS = ("network", "algorithm", "lr", "seed", "step", "seconds")
 FILE = "seconds.csv"
 Name = tuple[str, str, float, int]  # of a trial, as in ``metrics.csv``
 
@@ -61,7 +61,7 @@ def read_seconds(folder: Path) -> dict[Name, dict[int, float]]:
         return found
     try:
         for row in csv.DictReader(StringIO(plain_bytes(file).decode())):
-            name = row["network"], row["algorithm"], float(row["step_size"]), int(row["seed"])
+            name = row["network"], row["algorithm"], float(row["lr"]), int(row["seed"])
             found.setdefault(name, {})[int(row["step"])] = float(row["seconds"])
     except (KeyError, TypeError, ValueError) as error:
         hint = "remove it: only the seconds of the run are lost with it"

@@ -123,7 +123,7 @@ def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
     if isinstance(algorithm, Estimated):
         problem = Logistic.generate(engine.n, 5, samples=6, dtype=torch.float64)
     lr = 0.05 / algorithm.moves_by(perron(suitable(algorithm)).n_pi)
-    trials = Trials(seeds=[3, 4], step_sizes=[lr, lr / 2])
+    trials = Trials(seeds=[3, 4], lr=[lr, lr / 2])
     recursion = Recursion(algorithm, engine, problem, trials, lambda t: 1.0)
     state = recursion.advance(recursion.start(), STEPS).state
     return {name: value for name, value in state._asdict().items() if value is not None}

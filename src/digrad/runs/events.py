@@ -84,7 +84,7 @@ class AsynchronousRun:
     @cached_property
     def _steps(self) -> StepSizes:
         start = self.problem.start()
-        base = torch.tensor(self.trials.step_sizes, dtype=torch.float64).to(start)
+        base = torch.tensor(self.trials.lr, dtype=torch.float64).to(start)
         return StepSizes(base, self.schedule)
 
     @cached_property

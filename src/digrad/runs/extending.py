@@ -23,7 +23,7 @@ from digrad.runs.planning import Job, Overrides, plan, resolved
 GROWING: dict[str, Any] = {
     "steps": int,
     "seeds": tuple[int, ...],
-    "step_sizes": tuple[float, ...],
+    "lr": tuple[float, ...],
 }
 
 
@@ -38,7 +38,7 @@ def extend(
 
     Args:
         folder: of a run.
-        changes: ``"steps=2000"``, ``"seeds=0,1,2,3"``, ``"step_sizes=0.1,0.2,0.4"``: the new
+        changes: ``"steps=2000"``, ``"seeds=0,1,2,3"``, ``"lr=0.1,0.2,0.4"``: the new
             values, in which all old ones are.
         device: where its nodes live.
         folders: where files that the experiment names are sought first.
@@ -82,8 +82,8 @@ def grown(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
             raise ExperimentError(message(f"{key} of a run cannot be extended", hint=hint))
         given[key] = typed(value, GROWING[key], key)
         _check_larger(key, getattr(small, key), given[key])
-    was = (len(small.step_sizes), len(small.seeds))
-    trials = "seeds" in given or "step_sizes" in given
+    was = (len(small.lr), len(small.seeds))
+    trials = "seeds" in given or "lr" in given
     history = (*small.grown_from, was) if trials else small.grown_from
     return replace(small, **given, metrics_every=every, grown_from=history)
 
@@ -117,7 +117,7 @@ def _reused(
 
 def _recipe(job: Job) -> tuple[Any, ...]:
     """Return all of a job that its first steps depend on, once the experiments agree."""
-    trials = tuple(job.trials.seeds), tuple(job.trials.step_sizes)
+    trials = tuple(job.trials.seeds), tuple(job.trials.lr)
     return (
         job.network,
         job.algorithm,

@@ -80,12 +80,12 @@ class Job:
     @property
     def scaled(self) -> Trials:
         """The trials with the step sizes that the method is given."""
-        return Trials(self.trials.seeds, [size * self.scale for size in self.trials.step_sizes])
+        return Trials(self.trials.seeds, [size * self.scale for size in self.trials.lr])
 
     @property
     def labels(self) -> Labels:
         """What metrics.csv calls each trial."""
-        pairs = zip(self.trials.step_sizes, self.trials.seeds, strict=True)
+        pairs = zip(self.trials.lr, self.trials.seeds, strict=True)
         return [(self.network, self.algorithm, size, seed) for size, seed in pairs]
 
 
@@ -150,7 +150,7 @@ def plan(
         for trials in _parts(experiment, name, spec, method, problem):
             pace = _pace(experiment, net, problem, method, len(trials))
             work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
-            label = f"{spec.label} on {name}, steps {trials.step_sizes}, seeds {trials.seeds}"
+            label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
     return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
 
@@ -434,7 +434,7 @@ def _grown(
     """Return step sizes with seeds: what was there first, then what was added each time."""
     sizes, seeds = experiment.sizes(network, spec), experiment.seeds
     done = set[tuple[float, int]]()
-    for many, often in (*experiment.grown_from, (len(experiment.step_sizes), len(seeds))):
+    for many, often in (*experiment.grown_from, (len(experiment.lr), len(seeds))):
         first = sizes if spec.every_size else sizes[:many]
         pairs = [pair for pair in product(first, seeds[:often]) if pair not in done]
         done.update(pairs)

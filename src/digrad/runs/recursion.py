@@ -62,12 +62,12 @@ class Trials:
     """Runs of one algorithm on one network that differ in seed and step size only."""
 
     seeds: Sequence[int]
-    step_sizes: Sequence[float]
+    lr: Sequence[float]
 
     def __post_init__(self) -> None:
         """Refuse trials with one but not the other."""
-        if len(self.seeds) != len(self.step_sizes):
-            what = f"{len(self.seeds)} seeds and {len(self.step_sizes)} step sizes"
+        if len(self.seeds) != len(self.lr):
+            what = f"{len(self.seeds)} seeds and {len(self.lr)} step sizes"
             raise ParameterError(message(what, hint="give every trial one of each"))
 
     def __len__(self) -> int:
@@ -376,7 +376,7 @@ class Recursion:
 
     def _step_sizes(self, steps: range, device: torch.device) -> Tensor:
         start = self.problem.start()
-        base = torch.tensor(self.trials.step_sizes, dtype=torch.float64)
+        base = torch.tensor(self.trials.lr, dtype=torch.float64)
         factors = torch.tensor([self.schedule(t) for t in steps], dtype=torch.float64)
         lrs = (factors[:, None] * base)[..., None, None].to(start.dtype)
         # From pinned memory, which a GPU reads in its turn: for any other, all would have to wait.

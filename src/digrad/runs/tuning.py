@@ -206,10 +206,10 @@ def chosen(experiment: Experiment, best: Sequence[Best], tried: Sequence[float])
         sized: dict[str, tuple[float, ...]] = {
             network: (min(tried) if lr != lr else lr,) for network, lr in own.items()
         }
-        return replace(spec, step_sizes=(), step_sizes_on=sized)
+        return replace(spec, lr=(), lr_on=sized)
 
     every = tuple(map(with_own, experiment.algorithms))
-    return replace(experiment, algorithms=every, step_sizes=(), tried=tuple(tried))
+    return replace(experiment, algorithms=every, lr=(), tried=tuple(tried))
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,9 @@ class _Search:
             self.experiment,
             steps=steps,
             algorithms=tuple(
-                replace(spec, step_sizes=left[spec.label], step_sizes_on={})
-                for spec in self.experiment.algorithms
+                replace(spec, lr=left[spec.label], lr_on={}) for spec in self.experiment.algorithms
             ),
-            step_sizes=(),
+            lr=(),
             name=f"{self.experiment.name}-round-{k + 1}",
             metrics=(metric,) if metric else self.experiment.metrics,
             metrics_every=-(-steps // RECORDS),
@@ -276,7 +275,7 @@ def survivors(same: Sequence[Outcomes]) -> tuple[float, ...]:
     def rank(one: Outcomes) -> tuple[int, float]:
         return one.failed, float(one.losses.mean())
 
-    ranked = [one.key.step_size for one in sorted(same, key=rank)]
+    ranked = [one.key.lr for one in sorted(same, key=rank)]
     below = [size for size in ranked if size < ranked[0]]
     first = [ranked[0], *([max(below)] if below else [])]
     kept = dict.fromkeys([*first, *ranked])  # in this order, each once

@@ -88,7 +88,7 @@ def notes(curves: Sequence[Curve]) -> list[str]:
     seeds = f"line: mean over {few if few == most else f'{few} to {most}'} seeds"
     band = "min to max" if most <= FEW else "10th to 90th percentile"
     parts = [seeds, f"band: {band}"] if most > 1 else ["one seed"]
-    sizes = {curve.key.step_size for curve in curves}
+    sizes = {curve.key.lr for curve in curves}
     parts += [f"step size {size_label(size)}" for size in sizes if len(sizes) == 1]
     parts += ["×: a trial diverged"] * any(curve.diverged for curve in curves)
     some = any(0 < curve.diverged < len(curve.seeds) for curve in curves)

@@ -29,7 +29,7 @@ def columns(results: Results) -> dict[str, Any]:
     at = [nan if trial.diverged_at is None else trial.diverged_at for trial in trials]
     found = {
         **{name: np.array([getattr(t.key, name) for t in trials])[who] for name in NAMES},
-        "step_size": np.array([trial.key.step_size for trial in trials])[who],
+        "lr": np.array([trial.key.lr for trial in trials])[who],
         "seed": np.array([trial.seed for trial in trials])[who],
         "step": results.step,
         **results.columns,
@@ -47,7 +47,6 @@ def to_pandas(results: Results) -> Any:
     """Return a table: network, algorithm, lr, seed, step, then the metrics that were recorded."""
     pandas = _library("pandas", "results has the same as NumPy columns")
     found = columns(results)
-    found["lr"] = found.pop("step_size")
     heads = [
         name for name in ("run", "network", "algorithm", "lr", "seed", "step") if name in found
     ]
@@ -62,7 +61,6 @@ def to_xarray(results: Results) -> Any:
     """
     xarray = _library("xarray", "to_pandas needs pandas alone")
     found = columns(results)
-    found["lr"] = found.pop("step_size")
     dims = [name for name in ("run", "network", "algorithm", "lr", "seed", "step") if name in found]
     axes, places = zip(*(_axis(found[name], name) for name in dims), strict=True)
     sizes = tuple(map(len, axes))
@@ -106,7 +104,7 @@ def _csv(found: dict[str, Any]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(found)
     cells = (
-        column.tolist() if name == "step_size" else map(_cell, column.tolist())
+        column.tolist() if name == "lr" else map(_cell, column.tolist())
         for name, column in found.items()
     )
     writer.writerows(zip(*cells, strict=True))

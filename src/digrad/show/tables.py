@@ -18,7 +18,7 @@ from digrad.show.layout import Columns, Fitted, write_csv
 WORDS = ("run", "network", "algorithm", "behind", "verdict", "note")
 FIRST = (*Key._fields, "seeds", "diverged", "unfinished")  # repeated where a table is cut
 HEADS = {
-    "step_size": "γ",
+    "lr": "γ",
     "unfinished": "so far",
     "by_mean": "steps (mean curve)",
     "by_median": "steps (median seed)",

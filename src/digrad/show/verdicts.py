@@ -19,7 +19,7 @@ def _row(standing: Contender, verdict: Verdict) -> Row:
     what = f"steps to {verdict.by.metric}" if verdict.by.target is not None else verdict.by.metric
     return {
         **head,
-        "step_size": None if best.lr != best.lr else best.lr,
+        "lr": None if best.lr != best.lr else best.lr,
         "seeds": best.seeds,
         "diverged": best.failed,
         what: None if best.value != best.value else spread,

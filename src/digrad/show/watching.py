@@ -115,4 +115,4 @@ def _legend(curves: list[Curve]) -> Table:
 
 
 def _name(key: Key) -> str:
-    return f"{key.algorithm}, γ = {key.step_size:g}"
+    return f"{key.algorithm}, γ = {key.lr:g}"

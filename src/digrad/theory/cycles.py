@@ -84,7 +84,7 @@ def root_vectors(net: AnyNetwork) -> Perron | CyclicPerron:
         pushes = [_lifted(net, slot, links) for slot in net.expected]
     phi = _turned([csr_array(slot.R.T) for slot in reversed(net.expected)])[::-1]
     psi = _turned(pushes)[:, : net.n]
-    return CyclicPerron(phi, psi, net.every, net.is_random)
+    return CyclicPerron(phi, psi, net.exchange_every, net.is_random)
 
 
 def _turned(flows: Sequence[csr_array]) -> Vectors:

@@ -62,7 +62,7 @@ def parts(quick: bool = False, data_dir: str = "", problem: str = "logistic") ->
                             algorithms=_with_sizes(methods, sizes),
                             problem=kind,
                             steps=steps * longer,
-                            step_sizes=(),
+                            lr=(),
                             seeds=(0,) if quick else (0, 1, 2),
                             metrics=("loss",) if quick else (),
                             metrics_every=max(1, steps * longer // 60),
@@ -95,7 +95,7 @@ def _sizes(rates: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
 def _with_sizes(
     methods: Sequence[AlgorithmSpec], sizes: Mapping[str, tuple[float, ...]]
 ) -> tuple[AlgorithmSpec, ...]:
-    return tuple(replace(m, step_sizes=sizes.get(m.label, sizes[""])) for m in methods)
+    return tuple(replace(m, lr=sizes.get(m.label, sizes[""])) for m in methods)
 
 
 def together(clock: str, folders: Sequence[Path]) -> tuple[Results, float]:
@@ -146,7 +146,7 @@ def times_to(results: Results, target: float) -> list[dict[str, Any]]:
                 "clock": key.run,
                 "network": key.network,
                 "algorithm": key.algorithm,
-                "step": key.step_size,
+                "step": key.lr,
                 "time": when,
                 "loss": float(curve.mean[-1]),
             }

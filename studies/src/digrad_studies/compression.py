@@ -40,7 +40,7 @@ def compression(quick: bool = False) -> Experiment:
         problem=replace(figure.problem, params={**figure.problem.params, "batch": 16}),
         schedule=KindSpec("constant"),
         steps=600 if quick else 4000,
-        step_sizes=(0.05,),
+        lr=(0.05,),
         seeds=(0,) if quick else (0, 1, 2),
         metrics_every=5 if quick else 10,
     )

@@ -19,7 +19,7 @@ def logistic(quick: bool = False) -> Experiment:
         problem=KindSpec("logistic", size),
         schedule=KindSpec("step-decay", {"factor": 0.2, "period": 300}),
         steps=600 if quick else 1500,
-        step_sizes=(0.1, 0.05),
+        lr=(0.1, 0.05),
         seeds=(0, 1) if quick else (0, 1, 2),
         metrics_every=10,
     )

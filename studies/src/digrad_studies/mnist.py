@@ -58,7 +58,7 @@ def _experiment(
             "milestones", {"factor": 0.1, "at": [m * steps // STEPS for m in MILESTONES]}
         ),
         steps=steps,
-        step_sizes=sizes,
+        lr=sizes,
         seeds=(0,) if quick else (0, 1, 2),
         # The second figure shows the end alone.
         metrics_every=(65 if quick else 300) if both else steps // 13,

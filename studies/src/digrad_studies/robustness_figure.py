@@ -30,10 +30,10 @@ def draw_robustness(sizes: Results, nodes: Mapping[int, Results]) -> Figure:
     along_sizes, along_nodes = Ends(), Ends()
     for key, curve in sizes.curves(METRIC).items():
         left.set_title(key.network, size=8, parse_math=False)
-        along_sizes.setdefault(key.algorithm, {})[key.step_size] = curve
+        along_sizes.setdefault(key.algorithm, {})[key.lr] = curve
     for n, trace in nodes.items():
         for key, curve in trace.curves(METRIC).items():
-            right.set_title(f"γ = {key.step_size:g}", size=8)
+            right.set_title(f"γ = {key.lr:g}", size=8)
             along_nodes.setdefault(key.algorithm, {})[float(n)] = curve
     _panel(left, along_sizes, "step size γ")
     _panel(right, along_nodes, "nodes n")

@@ -5,13 +5,13 @@ from math import exp
 from pathlib import Path
 
 HEADER = (
-    "network,algorithm,step_size,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
+    "network,algorithm,lr,seed,step,loss,gradient_norm,gap,consensus,tracking,accuracy,"
     "messages,bytes,diverged_at"
 )
 EXPERIMENT = """\
 name = "{name}"
 steps = {steps}
-step_sizes = [{sizes}]
+lr = [{sizes}]
 seeds = [{seeds}]
 [problem]
 kind = "quadratic"

@@ -96,7 +96,7 @@ def test_reproducing_curves_writes_a_page(
         algorithms=(AlgorithmSpec("push-pull"),),
         problem=KindSpec("quadratic", {"dim": 2}),
         steps=20,
-        step_sizes=(0.01,),
+        lr=(0.01,),
     )
     monkeypatch.setattr("digrad_studies.logistic.logistic", lambda quick: small)
     assert call(monkeypatch, "reproduce", "logistic", "--quick", "--out", "figure") == 0

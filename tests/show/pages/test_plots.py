@@ -56,7 +56,7 @@ def test_the_axes_hold_the_curves_on_both_scales(folder: Path) -> None:
 
 def test_what_is_looked_at_has_its_own_axis(folder: Path) -> None:
     trace = Results.read(folder)
-    key = next(key for key in trace.curves("gradient_norm") if key.step_size == 0.1)
+    key = next(key for key in trace.curves("gradient_norm") if key.lr == 0.1)
     data = plot_data(trace, [key])
     assert list(data["views"].values()) == [
         *("the best of each method", "every step size", "γ = 0.1", "γ = 0.05")

@@ -83,9 +83,9 @@ def starts(
     found = []
     for pair in weights:
         raised = [np.where(m, np.maximum(W, FLOOR), 1) for W, m in zip(pair, masks, strict=True)]
-        point = Point(np.log(raised[0]), np.log(raised[1]), float(np.log(0.7 * objective.cap)))
+        point = Point(np.log(raised[0]), np.log(raised[1]), float(np.log(0.7 * objective.max_step)))
         few = objective.a[:: max(1, len(objective.a) // 3)]
-        own = float(np.log(best_step(point.weights(masks), few, objective.cap)))
+        own = float(np.log(best_step(point.weights(masks), few, objective.max_step)))
         found += [point._replace(step=own), point]
     return found
 
@@ -125,7 +125,7 @@ def _descend(
     best: list[DescentResult],
 ) -> None:
     """Minimise from a start; its best point is appended to ``ends``, the best of all kept."""
-    adam, own, active = _Adam(start, objective.cap), list[DescentResult](), objective.a
+    adam, own, active = _Adam(start, objective.max_step), list[DescentResult](), objective.a
     for t in range(part.iterations):
         point = adam.point
         pair, gamma = point.weights(masks), float(np.exp(point.step))

@@ -9,6 +9,7 @@ from digrad.analysis.designs.measures import Measured, Purpose
 from digrad.analysis.designs.noise import least_noise
 from digrad.analysis.designs.work import LARGEST, DesignRun
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
+from digrad.base.former_names import takes_former_names
 from digrad.networks import Digraph, Network, as_network, weigh
 from digrad.networks.registry import NetworkLike
 from digrad.networks.traffic import Load
@@ -62,12 +63,13 @@ class Design:
         )
 
 
+@takes_former_names
 def design(
     network: NetworkLike | tuple[Digraph, Digraph],
     *,
     push_graph: PushGraph = "same",
     goal: str = "accuracy",
-    cap: float = 1.0,
+    max_step: float = 1.0,
     condition: float = 20.0,
     seed: int = 0,
     budget: float | None = None,
@@ -86,7 +88,7 @@ def design(
         network: a graph, two graphs (pull, push), or a network whose links are used.
         push_graph: whether a graph is pushed over as it is, or reversed.
         goal: ``accuracy``, ``noise`` or ``time``.
-        cap: the largest step γ nπ L that S-PP should be good at.
+        max_step: the largest step γ nπ L that S-PP should be good at.
         condition: of the problems it should be good at.
         seed: of the curvatures that weights are optimised for, and of those that judge them.
         budget: seconds that optimising may take.
@@ -102,7 +104,7 @@ def design(
     True
     """
     before = _given(network, push_graph)
-    task = Purpose(goal, cap, condition, seed, load or Load())
+    task = Purpose(goal, max_step, condition, seed, load or Load())
     _check(before, task, budget, keep_links, add_links, local)
     work = DesignRun(before, task, DescentBudget(budget, progress))
     small = before.n <= BOUNDED

@@ -68,7 +68,7 @@ class LargeMeasured(Measured):
     @cached_property
     def rate(self) -> float:
         """Growth of a power iteration at the best of eight steps, worst over three curvatures."""
-        grid = np.geomspace(self.task.cap / 64, self.task.cap, 8)
+        grid = np.geomspace(self.task.max_step / 64, self.task.max_step, 8)
         a = curvatures(self.network.n, self.task.condition, 2 * self.task.seed + 1, draws=1)
         return float(self._growth(a.T, grid).max(axis=0).min())
 

@@ -35,7 +35,7 @@ class Purpose:
     """What a design is for: the goal, the largest step c, the condition number, seed and load."""
 
     goal: str = "accuracy"
-    cap: float = 1.0
+    max_step: float = 1.0
     condition: float = 20.0
     seed: int = 0
     load: Load = Load()  # noqa: RUF009 (frozen)
@@ -43,7 +43,7 @@ class Purpose:
     def __post_init__(self) -> None:
         lookup(GOALS, self.goal, "goal")
         for name, value, low, high in (
-            ("step", self.cap, 0.0, 2.0),
+            ("max_step", self.max_step, 0.0, 2.0),
             ("condition", self.condition, 1.0, 1e6),
         ):
             if not low < value <= high:
@@ -53,7 +53,7 @@ class Purpose:
     def objective(self, n: int, lag_weight: float = 1.0) -> Objective:
         """Return what weights on n nodes are optimised for."""
         a = curvatures(n, self.condition, 2 * self.seed)
-        return Objective(a, self.condition, self.cap, lag_weight)
+        return Objective(a, self.condition, self.max_step, lag_weight)
 
     def fresh(self, n: int) -> Floats:
         """Return curvatures that no optimiser has seen."""
@@ -103,7 +103,7 @@ class Measured:
         """The log of ρ of the closed loop at the best step up to c, worst over fresh curvatures."""
         fresh = self.task.fresh(self.network.n)
         few = fresh if self.network.n <= FEW_NODES else fresh[:: len(fresh) // 3]
-        return rate(self.pair, best_step(self.pair, few, self.task.cap), fresh)
+        return rate(self.pair, best_step(self.pair, few, self.task.max_step), fresh)
 
     @cached_property
     def forecast(self) -> PredictedSteps:

@@ -44,13 +44,13 @@ class Objective:
 
     a: Floats  # (rows, n): the reference curvatures
     condition: float
-    cap: float  # c, the largest step γ
+    max_step: float  # c, the largest step γ
     lag_weight: float = 1.0  # of lags against J
 
     @property
     def enough(self) -> float:
         """SGD's own rate at the largest step."""
-        return float(np.log(max(1 - self.cap / self.condition, 1e-3)))
+        return float(np.log(max(1 - self.max_step / self.condition, 1e-3)))
 
     def value(self, rate: float, noise: float) -> float:
         """Combine a rate with J + lags."""

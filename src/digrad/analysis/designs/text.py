@@ -71,7 +71,9 @@ def _rows(made: "Design") -> Iterator[tuple[str, str, str, str]]:
     bound = "" if made.lower_bound_J is None else f"at least {number(made.lower_bound_J, 4)} here"
     yield row("weights", lambda m: m.name, "")
     yield row("largest stable step", lambda m: number(m.stable_step, 4), "γ nπ L")
-    yield row("rate", lambda m: number(m.rate, 3), f"log a step, at γ nπ L ≤ {made.task.cap:g}")
+    yield row(
+        "rate", lambda m: number(m.rate, 3), f"log a step, at γ nπ L ≤ {made.task.max_step:g}"
+    )
     yield row("steps without noise", lambda m: _steps(m.forecast.steps), "to 1e-8, predicted")
     yield row("steps with noise", lambda m: _steps(m.forecast.noisy_steps), "to 1e-3, predicted")
     yield row("noise J", lambda m: number(m.J, 4), bound)

@@ -53,7 +53,7 @@ def draw_curves(
         counted: what steps are counted in, as ("tokens", 16384): its name, and how many a step is.
         log: whether y is logarithmic.
         columns: the field that has a panel for each value, or two of them: ``network``,
-            ``algorithm``, ``step_size``, ``run``, ``"network,algorithm"``.
+            ``algorithm``, ``lr``, ``run``, ``"network,algorithm"``.
         color_by: the field that colours tell.
         title: above all panels.
         width: in points; one column of a paper, or two where there are several panels.

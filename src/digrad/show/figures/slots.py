@@ -43,7 +43,7 @@ def shown_slots(timetable: Timetable) -> dict[str, Slot]:
     count = min(MOST_SLOTS, len(timetable.slots))
     if not timetable.is_random:
         return {f"slot {k}": timetable.slots[k] for k in range(count)}
-    turns = [k * timetable.every for k in range(max(4, count))]
+    turns = [k * timetable.exchange_every for k in range(max(4, count))]
     return {f"step {t}": timetable.at(t) for t in turns}
 
 

@@ -8,6 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.former_names import present_name
 from digrad.results.trials import Key
 from digrad.show.drawn_curves import size_label
 from digrad.show.figures.drawing import COLOURS
@@ -67,28 +68,28 @@ def arrange(keys: Sequence[Key], columns: str, color_by: str) -> Arrangement:
             size, which has dashes, or where it takes too many of them a scale of shades.
     """
     many = {name: len({getattr(key, name) for key in keys}) > 1 for name in Key._fields}
+    color_by = present_name(color_by, "field")
+    columns = ",".join(present_name(name, "field") for name in columns.split(","))
     if color_by:
         lookup(dict.fromkeys(Key._fields), color_by, "field to colour by")
     color_by = color_by or _shaded(keys, columns)
     facets = tuple(columns.split(",")) if columns else _facets(many, color_by)
     for name in facets:
         lookup(dict.fromkeys(Key._fields), name, "kind of columns")
-    if color_by == "step_size":
-        styles = _shades(keys, facets)
-    else:
-        styles = _colours(keys, facets, color_by, many)
+    by_size = color_by == "lr"
+    styles = _shades(keys, facets) if by_size else _colours(keys, facets, color_by, many)
     return Arrangement(*_panels(keys, facets, many), facets, styles)
 
 
 def _shaded(keys: Sequence[Key], columns: str) -> str:
     """Say whether step sizes are told by shades: if dashes or room do not suffice."""
-    sizes = {key.step_size for key in keys}
-    if len(sizes) == 1 or "step_size" in columns.split(","):
+    sizes = {key.lr for key in keys}
+    if len(sizes) == 1 or "lr" in columns.split(","):
         return ""
     names = columns.split(",") if columns else ["network"]
     panels = [tuple(getattr(key, name, "") for name in names) for key in keys]
     crowded = max(panels.count(panel) for panel in set(panels)) > FULL
-    return "step_size" if crowded or len(sizes) > len(DASHES) else ""
+    return "lr" if crowded or len(sizes) > len(DASHES) else ""
 
 
 def _facets(many: dict[str, bool], color_by: str) -> tuple[str, ...]:
@@ -130,11 +131,11 @@ def _colours(
 ) -> dict[Key, Style]:
     """Colours and markers for names, dashes for step sizes."""
     words = _words(keys, facets)
-    sizes = sorted({key.step_size for key in keys}, reverse=True)
-    dashed = many["step_size"] and "step_size" not in facets
+    sizes = sorted({key.lr for key in keys}, reverse=True)
+    dashed = many["lr"] and "lr" not in facets
     if dashed and len(sizes) > len(DASHES):
         what = f"{len(sizes)} step sizes cannot be told by {len(DASHES)} dashes"
-        hint = "colour by step_size, choose some with where, or take the best alone"
+        hint = "colour by lr, choose some with where, or take the best alone"
         raise ParameterError(message(what, hint=hint))
     marks = list(dict.fromkeys(map(tuple, words)))
     hues = [(getattr(key, color_by),) for key in keys] if color_by else [*map(tuple, words)]
@@ -142,8 +143,8 @@ def _colours(
     styles = {}
     for key, word, hue in zip(keys, words, hues, strict=True):
         mark = marks.index(tuple(word))
-        label = ", ".join(word + [size_label(key.step_size)] * dashed)
-        dash = sizes.index(key.step_size) if dashed else mark % len(DASHES)
+        label = ", ".join(word + [size_label(key.lr)] * dashed)
+        dash = sizes.index(key.lr) if dashed else mark % len(DASHES)
         colour = COLOURS[order.index(hue) % len(COLOURS)]
         place = (mark, dash, label or key.network, colour, MARKERS[mark % len(MARKERS)])
         styles[key] = Style(*place)
@@ -154,12 +155,12 @@ def _shades(keys: Sequence[Key], facets: tuple[str, ...]) -> dict[Key, Style]:
     """Return a shade for each step size, even in their order; dark is large."""
     words = _words(keys, facets, also="")
     marks = list(dict.fromkeys(map(tuple, words)))
-    sizes = sorted({key.step_size for key in keys}, reverse=True)
+    sizes = sorted({key.lr for key in keys}, reverse=True)
     scale = colormaps["viridis"](np.linspace(*DARK_TO_LIGHT, len(sizes)))
     styles = {}
     for key, word in zip(keys, words, strict=True):
-        mark, place = marks.index(tuple(word)), sizes.index(key.step_size)
-        label = ", ".join([*word, size_label(key.step_size)])
+        mark, place = marks.index(tuple(word)), sizes.index(key.lr)
+        label = ", ".join([*word, size_label(key.lr)])
         marker = MARKERS[mark % len(MARKERS)] if len(marks) > 1 else ""
         dash = mark % len(DASHES)
         styles[key] = Style(place + mark * len(sizes), dash, label, to_hex(scale[place]), marker)

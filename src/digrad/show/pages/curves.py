@@ -69,14 +69,12 @@ class _Names(NamedTuple):
         several = len({key.run for key in keys}) > 1
         networks = list(dict.fromkeys(key.network for key in keys))
         methods = list(dict.fromkeys(_method(key, several) for key in keys))
-        return cls(
-            networks, methods, sorted({key.step_size for key in keys}, reverse=True), several
-        )
+        return cls(networks, methods, sorted({key.lr for key in keys}, reverse=True), several)
 
     def place(self, key: Key) -> dict[str, int]:
         """Return the numbers of a key's network, method and step size."""
         method = self.methods.index(_method(key, self.several_runs))
-        size = self.sizes.index(key.step_size)
+        size = self.sizes.index(key.lr)
         return {"network": self.networks.index(key.network), "method": method, "size": size}
 
 
@@ -96,7 +94,7 @@ def _views(names: _Names, best: Collection[Key]) -> dict[str, View]:
         views["best"] = ("the best of each method", lambda key: key in best)
     views["all"] = ("every step size", lambda key: True)
     for k, size in enumerate(names.sizes):
-        views[f"size {k}"] = (size_label(size), lambda key, size=size: key.step_size == size)  # type: ignore[misc]
+        views[f"size {k}"] = (size_label(size), lambda key, size=size: key.lr == size)  # type: ignore[misc]
     return views
 
 

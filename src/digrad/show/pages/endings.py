@@ -76,7 +76,7 @@ def divergences(trace: Results) -> list[str]:
         for key, curve in trace.curves(metric).items():
             fell.setdefault(key, fallen(curve))
     return [
-        f"{key.algorithm} on {key.network}, γ = {key.step_size:g}: {', '.join(trials)}"
+        f"{key.algorithm} on {key.network}, γ = {key.lr:g}: {', '.join(trials)}"
         for key, trials in fell.items()
         if trials
     ]

@@ -63,7 +63,7 @@ def _table(
     network: str, metric: str, ends: Ends, deep: Mapping[Key, float], best: Collection[Key]
 ) -> str:
     there = [key for key in ends if key.network == network]
-    sizes = sorted({key.step_size for key in ends})
+    sizes = sorted({key.lr for key in ends})
     methods = list(dict.fromkeys((key.run, key.algorithm) for key in there))
     several = len({key.run for key in ends}) > 1
     head = "".join(f'<th scope="col">{size:g}</th>' for size in sizes)
@@ -102,5 +102,5 @@ def is_sweep(keys: Sequence[Key]) -> bool:
     """Say whether some method was tried with several step sizes."""
     tried: dict[tuple[str, str, str], set[float]] = {}
     for key in keys:
-        tried.setdefault((key.run, key.network, key.algorithm), set()).add(key.step_size)
+        tried.setdefault((key.run, key.network, key.algorithm), set()).add(key.lr)
     return any(len(sizes) > 1 for sizes in tried.values())

@@ -153,7 +153,7 @@ def _summary(trace: Results) -> str:
         (len({key.run for key in keys}), "run"),
         (len({key.network for key in keys}), "network"),
         (len({key.algorithm for key in keys}), "algorithm"),
-        (len({key.step_size for key in keys}), "step size"),
+        (len({key.lr for key in keys}), "step size"),
         (len({trial.seed for trial in trace.trials}), "seed"),
     )
     parts = [f"{n} {what}{'s' * (n > 1)}" for n, what in counts if what != "run" or n > 1]

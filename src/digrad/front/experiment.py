@@ -15,7 +15,6 @@ from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
-from digrad.front.keywords import check_keywords
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
@@ -31,7 +30,7 @@ from digrad.runs.planning import Overrides
 
 PLAIN = bool | int | float | str  # values that a file can hold
 TYPES: dict[str, Any] = {  # of arguments that a file has too
-    **dict.fromkeys(("steps", "every"), int),
+    **dict.fromkeys(("steps", "metrics_every"), int),
     **dict.fromkeys(("dtype", "precision", "compile", "name"), str),
     "scale_by_n_pi": bool,
     "seeds": tuple[int, ...],
@@ -39,7 +38,7 @@ TYPES: dict[str, Any] = {  # of arguments that a file has too
 }
 
 
-def asked(
+def make_experiment(
     problem: Any,
     networks: Any,
     algorithms: Any,
@@ -59,15 +58,13 @@ def asked(
     """Return what a file would say, and the objects; arguments are those of ``simulate``."""
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     metrics = (metrics,) if isinstance(metrics, str) else metrics
-    said = checked(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
-    check_keywords(problem, networks, keys)
+    said = checked_arguments(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
     made, kind = _problem(problem, dict(keys), device, said["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
     clock = Clock() if clock is None and _unwaiting(algorithms) else clock
     methods = _methods(algorithms, compress, clock is not None)
     rates = _rates(lr, list(methods))
     plan_of, shape = _schedule(schedule)
-    said["metrics_every"] = said.pop("every")
     experiment = Experiment(
         networks=tuple(
             NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
@@ -78,8 +75,8 @@ def asked(
         ),
         problem=kind,
         schedule=shape,
-        step_sizes=rates.get("", ()),
-        dtype=checked(TYPES, dtype=dtype)["dtype"] or _dtype(made),
+        lr=rates.get("", ()),
+        dtype=checked_arguments(TYPES, dtype=dtype)["dtype"] or _dtype(made),
         clock=_clock(clock),
         **said,
     )
@@ -87,7 +84,7 @@ def asked(
     return experiment, Overrides(made, nets, objects, plan_of)
 
 
-def checked(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+def checked_arguments(types: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Check arguments as the keys of a file are checked; numbers may be NumPy's."""
     return {key: typed(_plain(value), types[key], key) for key, value in given.items()}
 

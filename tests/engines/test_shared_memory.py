@@ -11,7 +11,9 @@ from threading import Thread
 import pytest
 import torch
 
-from digrad.engines.transports.arena import (
+from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, rounded
+from digrad.engines.transports.channel import Channel, Listener, available, connect
+from digrad.engines.transports.shared_memory import (
     ARENA,
     MessageSlot,
     SharedMemoryError,
@@ -19,8 +21,6 @@ from digrad.engines.transports.arena import (
     make_arena,
     open_arena,
 )
-from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, rounded
-from digrad.engines.transports.channel import Channel, Listener, available, connect
 
 linux = pytest.mark.skipif(not available(), reason="no anonymous shared memory")
 

@@ -219,7 +219,7 @@ def test_a_name_of_a_class_stands_for_one_class() -> None:
         ("digrad.algorithms.push_sum", "from torch import distributed", True),
         ("digrad.algorithms.needs", "from digrad.networks import Network", False),
         ("digrad.algorithms.needs", "from digrad.engines.simulator import Simulator", True),
-        ("digrad.engines.transports.split", "import torch.distributed as dist", True),
+        ("digrad.engines.transports.transport", "import torch.distributed as dist", True),
         ("digrad.engines.transports.torch_wire", "import torch.distributed as dist", False),
         ("digrad.base.errors", "from digrad.base.streams import Draws", True),
         ("digrad.base.errors", "from difflib import get_close_matches", False),

@@ -167,9 +167,6 @@ def _uses_nccl(group: Any, device: torch.device) -> bool:
         return True
     if backends.get("cpu") == "gloo":
         return False
-    raise ParameterError(
-        message(
-            f"rows on {device.type} cannot travel in a process group of {backends}",
-            hint="use backend='gloo' for CPUs, 'cpu:gloo,cuda:nccl' for GPUs",
-        )
-    )
+    what = f"rows on {device.type} cannot travel in a process group of {backends}"
+    hint = "use backend='gloo' for CPUs, 'cpu:gloo,cuda:nccl' for GPUs"
+    raise ParameterError(message(what, hint=hint))

@@ -204,12 +204,9 @@ class Decentralized(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse: all ranks have laid out their rows."""
         if self._made:
-            raise ParameterError(
-                message(
-                    "parameters cannot be added to a run: the rows have their places",
-                    hint="give the groups to the optimizer when it is made",
-                )
-            )
+            what = "parameters cannot be added to a run: the rows have their places"
+            hint = "give the groups to the optimizer when it is made"
+            raise ParameterError(message(what, hint=hint))
         super().add_param_group(param_group)
 
     @overload
@@ -454,9 +451,6 @@ class Decentralized(torch.optim.Optimizer):
                 message("the parameters hold the consensus", hint="leave opt.consensus() first")
             )
         if self._interrupted:
-            raise ParameterError(
-                message(
-                    f"step {self.t} was cut off by an error, so the state is half old, half new",
-                    hint="start again from the last checkpoint",
-                )
-            )
+            what = f"step {self.t} was cut off by an error, so the state is half old, half new"
+            hint = "start again from the last checkpoint"
+            raise ParameterError(message(what, hint=hint))

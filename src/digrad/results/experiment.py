@@ -288,9 +288,10 @@ def to_table(experiment: Experiment) -> dict[str, Any]:
 
 
 def _filled(spec: Any) -> dict[str, Any]:
-    makes = {f.name: f.default_factory for f in fields(spec)}
+    """Return the fields of a dataclass, but those that are empty, as they are by default."""
     plain = {
-        f.name: f.default if makes[f.name] is MISSING else makes[f.name]() for f in fields(spec)
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(spec)
     }
     empty = {key for key, value in plain.items() if value in ("", (), {})}
     return {k: v for k, v in asdict(spec).items() if not (k in empty and v == plain[k])}

@@ -127,7 +127,7 @@ class RunFolder:
         """
         if not self.holds_run:
             if resume:
-                hint = f"start it without {param('resume')}"
+                hint = f"start it without {param('resume', True)}"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
             if os.path.exists(self._job_path(0)):
                 what = f"{self.path} holds jobs of a run, but not the experiment they belong to"

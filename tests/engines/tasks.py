@@ -1,12 +1,13 @@
 """What the ranks of the pool are asked to do; see ``ranks.py``."""
 
 import time
+from dataclasses import astuple
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
 from digrad.algorithms.contract import add_changes
@@ -17,8 +18,9 @@ from digrad.engines.changing import simulator
 from digrad.engines.processes import exchange
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.handshake import DisagreementError
+from digrad.engines.processes.linked import SentCounter
 from digrad.engines.simulator import Simulator
-from digrad.engines.transports.arena import make_arena, open_arena
+from digrad.engines.transports.shared_memory import make_arena, open_arena
 from digrad.engines.transports.torch_wire import TorchWire
 from digrad.networks import (
     Digraph,
@@ -46,6 +48,13 @@ VARIANTS = {
     "push-diging cta": PushDiging("cta", "cta"),
     "dsgd cta": DSGD("cta"),
 }
+
+
+def sent_by_all(engine: Processes) -> SentCounter:
+    """What all ranks together have sent; every rank has to ask."""
+    total = torch.tensor(astuple(engine.sent))
+    distributed.all_reduce(total)
+    return SentCounter(*total.tolist())
 
 
 def lopsided(n: int) -> Network:
@@ -107,9 +116,9 @@ def every_algorithm(
                 for on in (engine, Simulator(net, dtype=torch.float64))
             )
             middle = work.advance(work.start(), 2)
-            before = engine.sent_by_all()
+            before = sent_by_all(engine)
             end, right = work.advance(middle, STEPS), whole.advance(whole.start(), STEPS)
-            after = engine.sent_by_all()
+            after = sent_by_all(engine)
             gauge = Evaluator.make(algorithm, problem, net)
             expected = gauge.bytes(1) * (STEPS - 2) * len(TRIALS)
             found[name] = [
@@ -194,7 +203,7 @@ def rounded(rank: int, world: int, n: int, kind: str, **options: Any) -> dict[st
     with Processes(net, message_dtype=short, **options) as engine:
         own = x[engine.rows].contiguous()
         moved = engine.push(own), engine.pull(own), engine.push(own[:, :1].contiguous())
-        sent = engine.sent_by_all()
+        sent = sent_by_all(engine)
         return {
             **dict(zip(("push", "pull", "column"), map(engine.gather, _wide(moved)), strict=True)),
             "bytes": torch.tensor(sent.bytes),

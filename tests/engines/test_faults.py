@@ -15,11 +15,12 @@ from digrad.engines.processes.faults import (
     Notice,
     Notices,
     PeerError,
+    StoreError,
     culprits,
     verdict,
+    within,
 )
 from digrad.engines.processes.handshake import DisagreementError, compare, fingerprint, meet
-from digrad.engines.processes.store import StoreError, within
 from digrad.engines.transports.transport import LinkError
 from digrad.networks import build
 

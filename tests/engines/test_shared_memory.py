@@ -11,7 +11,9 @@ from threading import Thread
 import pytest
 import torch
 
-from digrad.engines.transports.arena import (
+from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, rounded
+from digrad.engines.transports.channel import Channel, Listener, available, connect
+from digrad.engines.transports.shared_memory import (
     ARENA,
     MessageSlot,
     SharedMemoryError,
@@ -19,8 +21,6 @@ from digrad.engines.transports.arena import (
     make_arena,
     open_arena,
 )
-from digrad.engines.transports.buffers import RECYCLED, Pool, TensorPool, rounded
-from digrad.engines.transports.channel import Channel, Listener, available, connect
 
 linux = pytest.mark.skipif(not available(), reason="no anonymous shared memory")
 
@@ -54,7 +54,7 @@ def test_idle_results_do_not_pile_up() -> None:
 
 
 def test_pool_lends_and_takes_back() -> None:
-    pool = Pool(torch.device("cpu"), pinned=False)
+    pool = BufferPool(torch.device("cpu"), pinned=False)
     buffer, rows = pool.take((2, 3), torch.float64)
     assert (rows.shape, rows.dtype, rows.data_ptr()) == ((2, 3), torch.float64, buffer.data_ptr())
     other, _ = pool.take((2, 3), torch.float64)

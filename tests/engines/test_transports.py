@@ -10,8 +10,7 @@ import torch
 
 from digrad.engines.transports.channel import Channel, available
 from digrad.engines.transports.shared_memory import VIEWS, SharedMemory
-from digrad.engines.transports.split import Split
-from digrad.engines.transports.transport import Batch, LinkError, Transport
+from digrad.engines.transports.transport import Batch, LinkError, Split, Transport
 from engines import ranks
 from engines.conformance import rows_of, talk, waits_in_vain
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from digrad.algorithms.compression.mixer import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
-from digrad.engines.processes.linked import SentCounter
+from digrad.engines.processes.linked import CodedMixer, SentCounter
 from digrad.networks import AnyNetwork
 
 T = TypeVar("T")
@@ -117,11 +117,11 @@ class BucketMixer:
         """Numbers in [0, 1) by purpose, node, step and column: see ``Drawing``."""
         return drawn(self._sampler, self._t, self._first, like, purpose, nodes)
 
-    def coded(self, code: Code) -> "CodedBucketMixer":
+    def coded(self, code: Code) -> CodedMixer:
         """Return the verbs for rows in a code."""
-        return CodedBucketMixer(self, code)
+        return CodedMixer(self, code)
 
-    def send(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X for rows in a code."""
         net = self.net.coded(code)
         mix = net.pull if verb == "pull" else net.push
@@ -145,25 +145,6 @@ class BucketMixer:
         if call == len(self._shared):
             self._shared.append(mixed if rows.shape[-1] == 1 < self._width else None)
         return mixed
-
-
-class CodedBucketMixer:
-    """The verbs of one bucket for rows in a code."""
-
-    def __init__(self, turns: BucketMixer, code: Code) -> None:
-        self._turns, self._code = turns, code
-
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R X."""
-        return self._turns.send("pull", rows, self._code)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C X."""
-        return self._turns.send("push", rows, self._code)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """(1/n) 11ᵀ X."""
-        return self._turns.mean(rows)
 
 
 class LossyBucketMixer(BucketMixer):

@@ -90,13 +90,10 @@ def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | 
     place = _together(opt, lambda: latest(folder), "look for checkpoints")
     steps = _from_all(opt, 0 if place is None else 1 + _order(place)[0])
     if len(set(steps)) > 1:
-        raise CheckpointError(
-            message(
-                f"not all ranks find the same checkpoint in {folder}: rank {opt.engine.rank} "
-                f"finds {'none' if place is None else place.name}",
-                hint="use a folder that all machines see",
-            )
-        )
+        what = f"not all ranks find the same checkpoint in {folder}: rank {opt.engine.rank} "
+        what += f"finds {'none' if place is None else place.name}"
+        hint = "use a folder that all machines see"
+        raise CheckpointError(message(what, hint=hint))
     return None if place is None else _together(opt, lambda: _load(place, opt), "load")
 
 
@@ -145,12 +142,9 @@ def _write_nodes(part: Path, opt: Decentralized, extra: Mapping[str, Any]) -> No
 def _finish(part: Path, place: Path, opt: Decentralized) -> None:
     lacking = [i for i in range(opt.network.n) if not _node_file(part, i).exists()]
     if lacking:
-        raise CheckpointError(
-            message(
-                f"rank 0 does not see the file of node {lacking[0]} in {part}",
-                hint="use a folder that all machines see",
-            )
-        )
+        what = f"rank 0 does not see the file of node {lacking[0]} in {part}"
+        hint = "use a folder that all machines see"
+        raise CheckpointError(message(what, hint=hint))
     manifest = {
         "format": FORMAT,
         "digrad": __version__,
@@ -193,19 +187,13 @@ def _prune(folder: Path, keep: int) -> None:
 def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
     manifest = _manifest(place / _MANIFEST)
     if manifest["format"] != FORMAT:
-        raise CheckpointError(
-            message(
-                f"{place} has format {shown(manifest['format'])}, this digrad reads {FORMAT}",
-                hint=f"use digrad {shown(manifest.get('digrad'))}",
-            )
-        )
+        what = f"{place} has format {shown(manifest['format'])}, this digrad reads {FORMAT}"
+        hint = f"use digrad {shown(manifest.get('digrad'))}"
+        raise CheckpointError(message(what, hint=hint))
     if manifest["nodes"] != opt.network.n:
-        raise CheckpointError(
-            message(
-                f"{place} is of {manifest['nodes']} nodes, the network has {opt.network.n}",
-                hint="use the network it was stored with, or another folder",
-            )
-        )
+        what = f"{place} is of {manifest['nodes']} nodes, the network has {opt.network.n}"
+        hint = "use the network it was stored with, or another folder"
+        raise CheckpointError(message(what, hint=hint))
     nodes, extras, groups = {}, [], []
     for node in opt.engine.nodes.tolist():
         tensors, about = read_tensors(_node_file(place, node))

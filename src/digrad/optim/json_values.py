@@ -36,12 +36,9 @@ def encode(value: Any, where: str, tensors: Tensors, deep: int = 0) -> Any:
         if all(isinstance(key, str) and not key.startswith("$") for key, _ in pairs):
             return dict(pairs)
         return {"$pairs": [[encode(key, where, tensors, deep + 1), item] for key, item in pairs]}
-    raise ParameterError(
-        message(
-            f"{where} is a {type(value).__name__}, which cannot be stored",
-            hint="store numbers, texts, tensors, and lists, tuples and tables of them",
-        )
-    )
+    what = f"{where} is a {type(value).__name__}, which cannot be stored"
+    hint = "store numbers, texts, tensors, and lists, tuples and tables of them"
+    raise ParameterError(message(what, hint=hint))
 
 
 def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:

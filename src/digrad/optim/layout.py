@@ -100,22 +100,16 @@ class Layout:
             start = row.data_ptr()
             for slot, parameter in zip(self.slots, model, strict=True):
                 if parameter.numel() and parameter.data_ptr() != start + slot.start * size:
-                    raise ParameterError(
-                        message(
-                            f"{slot.name} has been given other memory since the optimizer was made",
-                            hint="call model.to(...) before making the optimizer, and change "
-                            "parameters in place",
-                        )
-                    )
+                    what = f"{slot.name} has been given other memory since the optimizer was made"
+                    hint = "call model.to(...) before making the optimizer, and change "
+                    hint += "parameters in place"
+                    raise ParameterError(message(what, hint=hint))
         for parameter in self.frozen:
             if parameter.grad is not None:
-                raise ParameterError(
-                    message(
-                        f"a parameter of shape {tuple(parameter.shape)} was frozen when the "
-                        "optimizer was made, but has a gradient now",
-                        hint="make a new optimizer after requires_grad_(True)",
-                    )
-                )
+                what = f"a parameter of shape {tuple(parameter.shape)} was frozen when the "
+                what += "optimizer was made, but has a gradient now"
+                hint = "make a new optimizer after requires_grad_(True)"
+                raise ParameterError(message(what, hint=hint))
 
 
 def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
@@ -266,10 +260,7 @@ def _check_alike(first: Sequence[_Group], other: Sequence[_Group], k: int) -> No
     shapes = [[[tuple(p.shape) for _, p in _trainable(g)] for g in m] for m in (first, other)]
     if shapes[0] != shapes[1]:
         counts = [sum(map(len, groups)) for groups in shapes]
-        raise ParameterError(
-            message(
-                f"the model of own node {k} differs from that of own node 0: {counts[1]} trained "
-                f"parameters against {counts[0]}, or other shapes",
-                hint="all nodes train the same model",
-            )
-        )
+        what = f"the model of own node {k} differs from that of own node 0: {counts[1]} trained "
+        what += f"parameters against {counts[0]}, or other shapes"
+        hint = "all nodes train the same model"
+        raise ParameterError(message(what, hint=hint))

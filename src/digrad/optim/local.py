@@ -7,7 +7,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb
 from digrad.engines.changing import simulator
-from digrad.engines.processes.linked import SentCounter
+from digrad.engines.processes.linked import CodedMixer, SentCounter
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
@@ -56,9 +56,9 @@ class LocalMixer:
         """Which of that arrives; none where nothing is lost in silence."""
         return getattr(self._net, "arrives", None)
 
-    def coded(self, code: Code) -> "CodedLocalMixer":
+    def coded(self, code: Code) -> CodedMixer:
         """Return a mixer for the rows that a code stands for: their bytes are counted."""
-        return CodedLocalMixer(self, code)
+        return CodedMixer(self, code)
 
     def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
         """Return W X; all rows are here, so nothing is encoded."""
@@ -110,25 +110,6 @@ class LocalEngine:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-class CodedLocalMixer:
-    """The verbs for rows in a code."""
-
-    def __init__(self, here: LocalMixer, code: Code) -> None:
-        self._here, self._code = here, code
-
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R X."""
-        return self._here.mix_coded("pull", rows, self._code)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C X."""
-        return self._here.mix_coded("push", rows, self._code)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """(1/n) 11ᵀ X."""
-        return self._here.mean(rows)
 
 
 def _placed(rows: Tensor, out: Tensor | None) -> Tensor:

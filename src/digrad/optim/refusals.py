@@ -48,14 +48,11 @@ def check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> Non
     for model in models:
         for name, p in zip(names, model, strict=True):
             if (p.dtype, p.device) != (first.dtype, first.device):
-                raise ParameterError(
-                    message(
-                        f"{name} is {p.dtype} on {p.device}, but {names[0]} is {first.dtype} on "
-                        f"{first.device}",
-                        hint="give all trained parameters one type and one device; autocast "
-                        "computes in another type",
-                    )
-                )
+                what = f"{name} is {p.dtype} on {p.device}, but {names[0]} is {first.dtype} on "
+                what += f"{first.device}"
+                hint = "give all trained parameters one type and one device; autocast "
+                hint += "computes in another type"
+                raise ParameterError(message(what, hint=hint))
 
 
 def twice(name: str, where: str, other: str) -> ParameterError:

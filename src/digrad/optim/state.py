@@ -81,12 +81,9 @@ def _checked(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtyp
     kinds = (dtype,) if size > 1 else (dtype, torch.float32)  # steps are counted in the latter
     if value is None or value.shape != (size,) or value.dtype not in kinds:
         found = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
-        raise CheckpointError(
-            message(
-                f"the stored variable {name} is {found}, not ({size},) of {dtype}",
-                hint="load what this very model and algorithm have stored",
-            )
-        )
+        what = f"the stored variable {name} is {found}, not ({size},) of {dtype}"
+        hint = "load what this very model and algorithm have stored"
+        raise CheckpointError(message(what, hint=hint))
     return value
 
 
@@ -106,13 +103,10 @@ def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Refuse to go on from the state of another algorithm, network or model."""
     for key, value in own.items():
         if key not in ("steps", "absent") and stored.get(key) != value:
-            raise CheckpointError(
-                message(
-                    f"the stored state differs in its {key}: {str(stored.get(key))[:200]}, "
-                    f"not {value}",
-                    hint="go on with what the run was begun with, or begin a new run",
-                )
-            )
+            what = f"the stored state differs in its {key}: {str(stored.get(key))[:200]}, "
+            what += f"not {value}"
+            hint = "go on with what the run was begun with, or begin a new run"
+            raise CheckpointError(message(what, hint=hint))
 
 
 def own_nodes(
@@ -122,12 +116,9 @@ def own_nodes(
     names = [node_name(node) for node in range(first, first + count)]
     lacking = [name for name in names if name not in state]
     if lacking:
-        raise CheckpointError(
-            message(
-                f"the stored state has no {lacking[0]}: it holds {', '.join(state) or 'no node'}",
-                hint="load_checkpoint() finds the nodes of any number of ranks",
-            )
-        )
+        what = f"the stored state has no {lacking[0]}: it holds {', '.join(state) or 'no node'}"
+        hint = "load_checkpoint() finds the nodes of any number of ranks"
+        raise CheckpointError(message(what, hint=hint))
     return [state[name] for name in names]
 
 
@@ -136,12 +127,9 @@ def own_groups(
 ) -> list[dict[str, Any]]:
     """Put the stored options of the parameter groups together with the parameters here."""
     if len(given) != len(own):
-        raise CheckpointError(
-            message(
-                f"the stored state has {len(given)} parameter groups, the optimizer {len(own)}",
-                hint="make the optimizer with the same groups",
-            )
-        )
+        what = f"the stored state has {len(given)} parameter groups, the optimizer {len(own)}"
+        hint = "make the optimizer with the same groups"
+        raise CheckpointError(message(what, hint=hint))
     local = ("params", "param_names")
     return [
         {**stored, **{key: mine[key] for key in local if key in mine}}

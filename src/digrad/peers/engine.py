@@ -1,17 +1,15 @@
 """One node here, its neighbours at the other ends of its links: a mixer like the simulator."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from time import monotonic
-from types import TracebackType
 
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.exchange import Exchange, RankMatrix
-from digrad.engines.processes.faults import PeerError
+from digrad.engines.processes.faults import Naming, PeerError
 from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.transports.buffers import keep_freed_memory
@@ -60,6 +58,7 @@ class PeerEngine(LinkedRows):
         super().__init__(dtype, message_dtype)
         self.network, self.n, self.world = net, net.n, net.n
         self.rank, self.blocks, self.links = rank, (1,) * net.n, links
+        self._faults = LinkFaults(links)
         self.rows, self._device = slice(rank, rank + 1), torch.device(device)
         # Who draws does so by its number in the network of all, which no epoch changes.
         self._numbers = torch.tensor(numbers)
@@ -84,19 +83,16 @@ class PeerEngine(LinkedRows):
 
     def _check(self, rows: Tensor) -> None:
         if rows.dim() < 2 or rows.shape[-2] != 1 or rows.dtype != self.dtype:
-            raise ParameterError(
-                message(
-                    f"a peer holds one node in {self.dtype}, but was given rows of shape "
-                    f"{tuple(rows.shape)} in {rows.dtype}",
-                    hint="rows are (..., 1, dim), in the engine's dtype",
-                )
-            )
+            what = f"a peer holds one node in {self.dtype}, but was given rows of shape "
+            what += f"{tuple(rows.shape)} in {rows.dtype}"
+            hint = "rows are (..., 1, dim), in the engine's dtype"
+            raise ParameterError(message(what, hint=hint))
 
-    def _number(self, verb: str) -> tuple[int, "LinkFailureNaming"]:
+    def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
         self._exchanges += 1
         tag = 4 * self._exchanges + KINDS.get(verb, 3)
-        return tag, LinkFailureNaming(self.links, f"in exchange {self._exchanges} ({verb})")
+        return tag, Naming(self._faults, f"in exchange {self._exchanges} ({verb})")
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all; not counted."""
@@ -116,13 +112,13 @@ class PeerEngine(LinkedRows):
 
     def hand(self, rows: Tensor, peer: int) -> None:
         """Hand rows to a neighbour, and wait until they are there."""
-        with LinkFailureNaming(self.links, "handing over"):
+        with Naming(self._faults, "handing over"):
             self._collectives.hand(rows, peer)
         self.links.outlets[peer].flush(monotonic() + LAST_WORDS)
 
     def inherit(self, like: Tensor, peer: int) -> Tensor:
         """Take rows over from a neighbour."""
-        with LinkFailureNaming(self.links, "taking over"):
+        with Naming(self._faults, "taking over"):
             return self._collectives.inherit(like, peer)
 
     def fail(self, reason: str) -> None:
@@ -134,49 +130,25 @@ class PeerEngine(LinkedRows):
         self._begun.clear()
         self.links.leave("", LAST_WORDS)
 
-    def __enter__(self) -> "PeerEngine":
-        """Use the engine in a ``with`` block."""
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it; neighbours hear of an exception."""
-        with suppress(DigradError):
-            if error is None:
-                self.close()
-            else:
-                self.fail(str(error).partition("\n")[0] or type(error).__name__)
+class LinkFaults:
+    """Makes of a link that failed an error that names the neighbour behind it."""
 
+    def __init__(self, links: EpochLinks) -> None:
+        self._links = links
 
-class LinkFailureNaming:
-    """A ``with`` block in which links may fail; ``doing`` says what for."""
+    def check(self) -> None:
+        """Do nothing: after a failure the next epoch has other links."""
 
-    def __init__(self, links: EpochLinks, doing: str) -> None:
-        self._links, self._doing = links, doing
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def named(self, error: BaseException, doing: str) -> PeerError | None:
         """Name who was behind a failure."""
-        if isinstance(error, LinkError | ProtocolError):
-            raise PeerError(self._verdict(error)) from error
-
-    def _verdict(self, error: LinkError | ProtocolError) -> str:
         if isinstance(error, ProtocolError):
-            return message(str(error), self._doing)
-        ends: Mapping[int, LinkEnd] = {**self._links.outlets, **self._links.inlets}
+            return PeerError(message(str(error), doing))
+        if not isinstance(error, LinkError):
+            return None
+        ends: dict[int, LinkEnd] = {**self._links.outlets, **self._links.inlets}
         names = " and ".join(ends[rank].peer for rank in error.peers)
         hint = f"look at the output of {names}"
         if error.timed_out:
             hint += "; if it only takes longer, raise the timeout in the membership file"
-        return message(waiting_for(error, dict(ends)), self._doing, hint=hint)
+        return PeerError(message(waiting_for(error, ends), doing, hint=hint))

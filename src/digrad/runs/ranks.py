@@ -15,9 +15,8 @@ from torch.distributed import PrefixStore
 from digrad.algorithms.contract import Algorithm
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
-from digrad.engines.processes.faults import PeerError
+from digrad.engines.processes.faults import PeerError, next_corner
 from digrad.engines.processes.handshake import meet
-from digrad.engines.processes.store import next_corner
 from digrad.results.folder import JobFile, Store
 from digrad.results.wall_clock import WallClock
 from digrad.runs.events import Loop

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from types import TracebackType
 from typing import Any, Literal
 
@@ -16,18 +15,16 @@ import digrad
 from digrad.algorithms.contract import Verb
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.collectives import Collectives
-from digrad.engines.processes.discovery import connect_near, wanted
 from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
-from digrad.engines.processes.faults import Faults, Naming, Notices
-from digrad.engines.processes.handshake import compare, fingerprint, meet
-from digrad.engines.processes.linked import LinkedRows, SentCounter
+from digrad.engines.processes.faults import Faults, Naming, Notices, StoreError, next_corner
+from digrad.engines.processes.handshake import compare, connect_near, fingerprint, meet, wanted
+from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.step_mixers import StepMixer, StepRoutes
-from digrad.engines.processes.store import StoreError, next_corner
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
-from digrad.engines.transports.split import Split
 from digrad.engines.transports.torch_wire import TorchWire
+from digrad.engines.transports.transport import Split
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
@@ -146,13 +143,10 @@ class Processes(LinkedRows):
     def _check(self, rows: Tensor) -> None:
         own = self.rows.stop - self.rows.start
         if rows.dim() < 2 or rows.shape[-2] != own or rows.dtype != self.dtype:
-            raise ParameterError(
-                message(
-                    f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
-                    f"of shape {tuple(rows.shape)} in {rows.dtype}",
-                    hint="rows are (..., own nodes, dim), in the engine's dtype",
-                )
-            )
+            what = f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
+            what += f"of shape {tuple(rows.shape)} in {rows.dtype}"
+            hint = "rows are (..., own nodes, dim), in the engine's dtype"
+            raise ParameterError(message(what, hint=hint))
 
     def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
@@ -186,13 +180,6 @@ class Processes(LinkedRows):
         """Return the rows of all nodes, on every rank; not counted."""
         self._check(rows)
         return self._collectives.gather(rows, self.blocks, "gather")
-
-    def sent_by_all(self) -> SentCounter:
-        """Return what all ranks together have sent; every rank has to ask."""
-        own = torch.tensor(astuple(self.sent), dtype=EXACT, device=self._device)
-        like = own.new_empty(())
-        total = self._collectives.total(lambda columns: own[columns], len(own), like, "count")
-        return SentCounter(*(int(number) for number in total.tolist()))
 
     def fail(self, reason: str) -> None:
         """Tell the other ranks why this one stops, so that their errors can say so."""
@@ -229,12 +216,9 @@ def _about(net: AnyNetwork) -> dict[str, str]:
 
 def _checked(group: Any) -> Any:
     if not dist.is_available() or not dist.is_initialized():
-        raise ParameterError(
-            message(
-                "there is no process group",
-                hint="call torch.distributed.init_process_group() first, under torchrun",
-            )
-        )
+        what = "there is no process group"
+        hint = "call torch.distributed.init_process_group() first, under torchrun"
+        raise ParameterError(message(what, hint=hint))
     return dist.group.WORLD if group is None else group
 
 

@@ -2,7 +2,7 @@
 
 A rank that waits in vain writes a notice into the process group's store: whom it waited
 for and why it gave up. The culprit is who was waited for and either wrote nothing or gave a
-reason of its own.
+reason of its own. Every call of the store has an end in time.
 """
 
 import json
@@ -11,16 +11,80 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from types import TracebackType
+from typing import Protocol, TypeVar
 
-from torch.distributed import Store
+from torch.distributed import PrefixStore, Store
 
 from digrad.base.errors import DigradError, message
-from digrad.engines.processes.store import StoreError, within
 from digrad.engines.transports.transport import LinkError
 
+T = TypeVar("T")
+SLACK = 5.0  # seconds that the store may answer late
+KEY_PAUSE = 0.01  # seconds between two looks at a key of the store
 PAUSE = 0.05  # seconds between two looks at the notices
 HASTE = 1.0  # seconds to wait for the notice of a rank whose connection broke: it ended, or will
+
+
+class StoreError(DigradError, RuntimeError):
+    """The store through which the ranks find each other does not answer."""
+
+
+def within(seconds: float, ask: Callable[[], T]) -> T:
+    """Return what a call of the store returns, or raise if it takes longer.
+
+    Some of them wait without end when the store's host is stopped, hence the thread.
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:
+            errors.append(error)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if answers:
+        return answers[0]
+    why = f": {errors[0]}" if errors else f" within {seconds:.3g} s"
+    what = f"the store of the process group does not answer{why}"
+    hint = "it lives in rank 0 or in the launcher: look there first"
+    raise StoreError(message(what, hint=hint)) from errors[0] if errors else None
+
+
+def await_key(store: Store, key: str, seconds: float) -> bytes | None:
+    """Return what stands under a key, waiting for it; none if nothing comes."""
+    end = time.monotonic() + seconds
+
+    def ask() -> bytes | None:
+        # Not store.wait: its time-outs are logged by the store's own machinery.
+        while not store.check([key]):
+            if time.monotonic() >= end:
+                return None
+            time.sleep(KEY_PAUSE)
+        found: bytes = store.get(key)
+        return found
+
+    return within(max(0.0, seconds) + SLACK, ask)
+
+
+def next_corner(store: Store, name: str, rank: int, seconds: float) -> tuple[Store, int]:
+    """Return a part of the store for what all ranks make next under a name, and its number.
+
+    Each rank counts in the store what it has made; as all make the same in the same order, the
+    numbers agree.
+
+    >>> from torch.distributed import HashStore
+    >>> store = HashStore()
+    >>> [next_corner(store, "engine", rank, 5)[1] for rank in (0, 1, 1, 0)]
+    [0, 0, 1, 1]
+    """
+    number = within(seconds, lambda: store.add(f"{name}/made by {rank}", 1)) - 1
+    return PrefixStore(f"{name}/{number}", store), number
 
 
 class PeerError(DigradError, RuntimeError):
@@ -143,8 +207,10 @@ class Faults:
         """Tell the other ranks why this one stops."""
         self._notices.post(Notice(reason))
 
-    def named(self, error: LinkError, doing: str) -> PeerError:
+    def named(self, error: BaseException, doing: str) -> PeerError | None:
         """Tell the others whom this rank waited for in vain, and find out who is behind it."""
+        if not isinstance(error, LinkError):
+            return None
         whom = " and ".join(f"rank {peer}" for peer in error.peers)
         how = f"for {self._timeout:.3g} s" if error.timed_out else "until the connection broke"
         notice = Notice(f"waited for {whom} {how}, {doing}", error.peers, lost=not error.timed_out)
@@ -152,11 +218,22 @@ class Faults:
         return self._failure
 
 
+class FaultNames(Protocol):
+    """What makes of an error of a link one that names who is behind it."""
+
+    def check(self) -> None:
+        """Raise again what made an earlier call fail."""
+
+    def named(self, error: BaseException, doing: str) -> PeerError | None:
+        """Return the error that names who is behind another; none if it is no link's."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Naming:
     """A ``with`` block in which links may fail; ``doing`` says what for."""
 
-    faults: Faults
+    faults: FaultNames
     doing: str
 
     def __enter__(self) -> None:
@@ -170,8 +247,9 @@ class Naming:
         trace: TracebackType | None,
     ) -> None:
         """Name the rank behind a link that failed."""
-        if isinstance(error, LinkError):
-            raise self.faults.named(error, self.doing) from error
+        named = None if error is None else self.faults.named(error, self.doing)
+        if named is not None:
+            raise named from error
 
 
 _EXCHANGE = re.compile(r"in (exchange \d+ \((\w+)\))")

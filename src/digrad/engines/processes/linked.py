@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Verb, add_changes
-from digrad.engines.processes.coded import CodedExchange
-from digrad.engines.processes.exchange import Exchange, RankMatrix
+from digrad.engines.processes.exchange import CodedExchange, Exchange, RankMatrix
 from digrad.engines.transports.buffers import TensorPool
 from digrad.engines.transports.transport import Transport
 
@@ -159,20 +159,32 @@ class LinkedRows(ABC):
         """Return the tag of the next exchange, and the block that names who fails in it."""
 
 
-class CodedMixer:
-    """An engine's verbs for rows in a code."""
+class CodedRows(Protocol):
+    """Who can mix rows in a code: an engine, or a bucket of rows."""
 
-    def __init__(self, engine: LinkedRows, code: Code) -> None:
-        self._engine, self._code = engine, code
+    def mix_coded(self, verb: Verb, rows: Tensor, code: Code) -> Tensor:
+        """Return W X for rows in a code."""
+        ...
+
+    def mean(self, rows: Tensor, /) -> Tensor:
+        """Every row replaced by the mean of all."""
+        ...
+
+
+class CodedMixer:
+    """The verbs for rows in a code."""
+
+    def __init__(self, rows: CodedRows, code: Code) -> None:
+        self._rows, self._code = rows, code
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R X."""
-        return self._engine.mix_coded("pull", rows, self._code)
+        return self._rows.mix_coded("pull", rows, self._code)
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """C X."""
-        return self._engine.mix_coded("push", rows, self._code)
+        return self._rows.mix_coded("push", rows, self._code)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """(1/n) 11ᵀ X, as it is."""
-        return self._engine.mean(rows)
+        return self._rows.mean(rows)

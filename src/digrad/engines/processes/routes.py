@@ -60,20 +60,14 @@ def bounds_of(n: int, world: int, blocks: Sequence[int] | None = None) -> Intege
     """
     if blocks is None:
         if n < world:
-            raise ParameterError(
-                message(
-                    f"{world} ranks cannot share {n} nodes: some would hold none",
-                    hint=f"start at most {n} processes, or take a network of {world} nodes",
-                )
-            )
+            what = f"{world} ranks cannot share {n} nodes: some would hold none"
+            hint = f"start at most {n} processes, or take a network of {world} nodes"
+            raise ParameterError(message(what, hint=hint))
         blocks = [n // world + (rank < n % world) for rank in range(world)]
     if len(blocks) != world or sum(blocks) != n or min(blocks) < 1:
-        raise ParameterError(
-            message(
-                f"blocks {list(blocks)} do not share {n} nodes among {world} ranks",
-                hint="give one size per rank, each at least 1, that add up to the number of nodes",
-            )
-        )
+        what = f"blocks {list(blocks)} do not share {n} nodes among {world} ranks"
+        hint = "give one size per rank, each at least 1, that add up to the number of nodes"
+        raise ParameterError(message(what, hint=hint))
     return np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
 
 

@@ -11,36 +11,16 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.metrics import METRICS, Metric
-from digrad.results.trials import Curve, Floats, Key, Results
+from digrad.results.trials import Floats, Key, Results
+from digrad.show.drawn_curves import ALONG, DrawnCurve, axis_range, notes, place, scaled
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import INK
 from digrad.show.figures.styles import Style, arrange
 
 MARKS = 6  # on a line, so that the algorithms differ in grey as well
-FEW = 4  # seeds up to which percentiles say no more than the extremes
 ACROSS = 4  # panels side by side that still have room for numbers below
 LEAST_PANEL = 95.0  # points
 MOST_ENTRIES = 24  # in a legend
-BEYOND = 0.3  # of the range: how far a diverging line is followed out of it
-ALONG = {
-    "step": "step",
-    "time": "time on the clock",
-    "seconds": "seconds",
-    "rounds": "gradients per node",
-    "messages": "messages sent",
-    "bytes": "bytes sent",
-}
-
-
-class DrawnCurve(NamedTuple):
-    """A curve as drawn; NaN where nothing is."""
-
-    curve: Curve
-    x: Floats
-    mean: Floats  # over all seeds, up to the first divergence
-    rest: Floats  # over the trials that do not diverge, where these are not all
-    low: Floats  # the band, of the trials that do not diverge
-    high: Floats
 
 
 def draw_curves(
@@ -81,11 +61,12 @@ def draw_curves(
     xlabel, shown = lookup(ALONG, x, "x axis"), _metric(trace, metric)
     unit, each = counted if x == "step" else (xlabel, 1)
     log = bool(shown.log) if log is None else log
-    lines = [line._replace(x=each * line.x) for line in _lines(trace, metric, x, log)]
+    lines = _lines(trace, metric, x, each, log=log)
     plan = arrange([line.curve.key for line in lines], columns, color_by)
     shape = _Shape(len(plan.panels), plan.across, width or WIDTH * min(2, len(plan.panels)))
     figure = _empty(title, shown.mathtext, shape, _handles(lines, plan.styles), _note(lines, trace))
-    limits = _limits(lines, log)
+    ends = axis_range(lines, log=log)
+    limits = (0.1, 1.0) if ends is None else 10 ** np.clip(ends, -250, 250) if log else ends
     for axes, (panel, name) in zip(figure.axes, plan.panels.items(), strict=True):
         axes.set(yscale="log" if log else "linear", ylim=limits, axisbelow=True, xmargin=0.02)
         for line in lines:
@@ -100,55 +81,24 @@ def _metric(trace: Results, metric: str) -> Metric:
     return lookup({**METRICS, **trace.own}, metric, "metric")
 
 
-def _lines(trace: Results, metric: str, x: str, log: bool) -> list[DrawnCurve]:
+def _lines(trace: Results, metric: str, x: str, each: float, *, log: bool) -> list[DrawnCurve]:
+    """Return the curves along x; what a logarithmic axis has no place for is left out."""
     curves = trace.curves(metric)
     if x == "seconds" and x not in trace.columns:
         what = "no seconds recorded: only runs on real processes take them"
         raise ParameterError(message(what, hint="use digrad train; time is that of a clock"))
     costs = {} if x == "step" else trace.curves(x)
-    band = (0.0, 1.0) if max(len(curve.seeds) for curve in curves.values()) <= FEW else (0.1, 0.9)
+    seeds = max(len(curve.seeds) for curve in curves.values())
     lines = []
     for key, curve in curves.items():
-        along = curve.steps.astype(np.float64)
         if x != "step" and key not in costs:
             what = f"{key.algorithm} on {key.network}: no {x} recorded"
             raise ParameterError(message(what, hint="draw along the steps: x='step'"))
-        if x != "step":
-            along = np.interp(along, costs[key].steps, np.nanmean(costs[key].values, axis=0))
-        lines.append(_line(curve, along, band, log))
+        along = place(curve, costs) if costs else curve.steps.astype(np.float64)
+        line, least = DrawnCurve.of(curve, each * along, seeds), 0 if log else -np.inf
+        mean, rest = (np.where(v > least, v, np.nan) for v in (line.mean, line.rest))
+        lines.append(line._replace(mean=mean, rest=rest))
     return lines
-
-
-def _line(curve: Curve, x: Floats, band: tuple[float, float], log: bool) -> DrawnCurve:
-    stay = curve.values[[step is None for step in curve.diverged_at]]
-    low, high, rest = np.full((3, len(x)), np.nan)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if len(stay):
-            low, high = np.quantile(stay, band, axis=0)
-            rest = stay.mean(axis=0) if curve.diverged else rest
-    least = 0 if log else -np.inf
-    mean, rest = (np.where(np.isfinite(v) & (v > least), v, np.nan) for v in (curve.mean, rest))
-    return DrawnCurve(curve, x, mean, rest, low, high)
-
-
-def _limits(lines: list[DrawnCurve], log: bool) -> Floats:
-    """The range of all lines and bands, but not far along those that diverge."""
-    calm = [a.mean[a.mean <= (a.mean[0] if a.curve.diverged else np.inf)] for a in lines]
-    calm += [line.rest for line in lines]
-    every = [values for line in lines for values in (line.mean, line.rest, line.low, line.high)]
-    near, far = (_scaled(np.concatenate(part), log) for part in (calm, every))
-    if not len(near):
-        return np.array([0.1, 1.0])
-    room = BEYOND * max(np.ptp(near), 1.0 if log else np.abs(near).max())
-    low, high = max(far.min(), near.min() - room), min(far.max(), near.max() + room)
-    pad = 0.04 * (high - low) or 0.1
-    ends = np.array([low - pad, high + pad])
-    return np.asarray(10 ** ends.clip(-250, 250) if log else ends)
-
-
-def _scaled(values: Floats, log: bool) -> Floats:
-    values = values[np.isfinite(values) & ((values > 0) | (not log))]
-    return np.asarray(np.log10(values) if log else values)
 
 
 def _draw(axes: Axes, line: DrawnCurve, style: Style) -> None:
@@ -178,7 +128,7 @@ def _end(x: Floats, y: Floats, top: float, log: bool) -> tuple[float, float]:
     k = int(np.argmax(y > top))
     if k == 0:
         return x[-1], min(y[-1], top)
-    before, edge, after = _scaled(np.array([y[k - 1], top, y[k]]), log)
+    before, edge, after = scaled(np.array([y[k - 1], top, y[k]]), log=log)
     return float(np.interp(edge, [before, after], x[k - 1 : k + 1])), top
 
 
@@ -200,14 +150,7 @@ def _handles(lines: list[DrawnCurve], styles: dict[Key, Style]) -> list[Line2D]:
 
 def _note(lines: list[DrawnCurve], trace: Results) -> str:
     """Say what lines and bands are: a figure travels without its docstring."""
-    sizes = {line.curve.key.lr for line in lines}
-    few, *_, most = sorted(len(line.curve.seeds) for line in lines * 2)
-    band = "min to max" if most <= FEW else "10th to 90th percentile"
-    seeds = f"line: mean over {few if few == most else f'{few} to {most}'} seeds"
-    parts = [seeds, f"band: {band}"] if most > 1 else ["one seed"]
-    parts += [f"step size γ = {size:g}" for size in sizes if len(sizes) == 1]
-    parts += ["×: a trial diverged"] * any(line.curve.diverged for line in lines)
-    parts += ["thin: mean over the others"] * any(not np.isnan(line.rest).all() for line in lines)
+    parts = notes([line.curve for line in lines])
     shown = {line.curve.key for line in lines}
     late = {key.run for key in trace.unfinished if key in shown}
     parts += [f"unfinished: ends at step {trace.planned[run]:,}" for run in sorted(late)]

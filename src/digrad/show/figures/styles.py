@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.former_names import present_name
 from digrad.results.trials import Key
+from digrad.show.drawn_curves import size_label
 from digrad.show.figures.drawing import COLOURS
 
 DASHES: tuple[Any, ...] = (
@@ -115,7 +116,7 @@ def _panels(
 
 
 def _title(value: str | float) -> str:
-    return value if isinstance(value, str) else f"γ = {value:g}"
+    return value if isinstance(value, str) else size_label(value)
 
 
 def _words(keys: Sequence[Key], facets: Sequence[str], also: str = "algorithm") -> list[list[str]]:
@@ -142,7 +143,7 @@ def _colours(
     styles = {}
     for key, word, hue in zip(keys, words, hues, strict=True):
         mark = marks.index(tuple(word))
-        label = ", ".join(word + [f"γ = {key.lr:g}"] * dashed)
+        label = ", ".join(word + [size_label(key.lr)] * dashed)
         dash = sizes.index(key.lr) if dashed else mark % len(DASHES)
         colour = COLOURS[order.index(hue) % len(COLOURS)]
         place = (mark, dash, label or key.network, colour, MARKERS[mark % len(MARKERS)])
@@ -159,7 +160,7 @@ def _shades(keys: Sequence[Key], facets: tuple[str, ...]) -> dict[Key, Style]:
     styles = {}
     for key, word in zip(keys, words, strict=True):
         mark, place = marks.index(tuple(word)), sizes.index(key.lr)
-        label = ", ".join([*word, f"γ = {key.lr:g}"])
+        label = ", ".join([*word, size_label(key.lr)])
         marker = MARKERS[mark % len(MARKERS)] if len(marks) > 1 else ""
         dash = mark % len(DASHES)
         styles[key] = Style(place + mark * len(sizes), dash, label, to_hex(scale[place]), marker)

@@ -1,6 +1,7 @@
 """What the interactive plot shows, as plain data: a line and a band per curve, both scales."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, NamedTuple
 
@@ -8,11 +9,19 @@ import numpy as np
 
 from digrad.base.metrics import Metric
 from digrad.results.trials import Curve, Floats, Integers, Key, Results
-from digrad.show.figures.curves import ALONG, FEW
+from digrad.show.drawn_curves import (
+    ALONG,
+    DrawnCurve,
+    axis_range,
+    fallen,
+    in_order,
+    notes,
+    place,
+    size_label,
+)
 
 POINTS = 1_000  # of a curve: a screen has no more columns
 ALL_POINTS = 60_000  # of all curves together: about 2 MB of digits
-BEYOND = 0.3  # of the range: how far a diverging curve is followed out of it
 COSTS = {name: text for name, text in ALONG.items() if name != "step"}
 LONGEST = 48  # letters of a name that there is room for
 
@@ -36,26 +45,15 @@ def plot_data(trace: Results, best: Collection[Key] = (), first: str = "") -> di
     return {
         "networks": [_words(name) for name in names.networks],
         "methods": [_words(name) for name in names.methods],
-        "sizes": [f"γ = {size:g}" for size in names.sizes],
+        "sizes": [size_label(size) for size in names.sizes],
         "views": {name: text for name, (text, _) in views.items()},
         "metrics": {
-            metric: _metric(
-                trace.metric(metric),
-                [_thin(c, most) for c in curves.values()],
-                names,
-                views,
-                places,
-            )
-            for metric, curves in every.items()
+            name: _metric(trace.metric(name), _thinned(curves, most), names, views, places)
+            for name, curves in every.items()
         },
         "along": {"step": ALONG["step"], **{name: COSTS[name] for name in places.costs}},
         "x": places.kept,
     }
-
-
-def in_order(trace: Results, first: str) -> list[str]:
-    """Return the metrics of a trace, one of them before all others."""
-    return sorted(trace.metrics, key=lambda metric: metric != first)
 
 
 class _Names(NamedTuple):
@@ -96,17 +94,19 @@ def _views(names: _Names, best: Collection[Key]) -> dict[str, View]:
         views["best"] = ("the best of each method", lambda key: key in best)
     views["all"] = ("every step size", lambda key: True)
     for k, size in enumerate(names.sizes):
-        views[f"size {k}"] = (f"γ = {size:g}", lambda key, size=size: key.lr == size)  # type: ignore[misc]
+        views[f"size {k}"] = (size_label(size), lambda key, size=size: key.lr == size)  # type: ignore[misc]
     return views
 
 
 def _metric(
     metric: Metric, curves: list[Curve], names: _Names, views: dict[str, View], places: "_Places"
 ) -> dict[str, Any]:
+    seeds = max(len(curve.seeds) for curve in curves)
+    lines = [DrawnCurve.of(curve, curve.steps.astype(np.float64), seeds) for curve in curves]
     ranges = {
-        view: {scale: _range(shown, log=scale == "log") for scale in ("log", "linear")}
+        view: {scale: axis_range(shown, log=scale == "log") for scale in ("log", "linear")}
         for view, (_, fits) in views.items()
-        if (shown := [curve for curve in curves if fits(curve.key)])
+        if (shown := [line for line in lines if fits(line.curve.key)])
     }
     no_log = any(ends["log"] is None for ends in ranges.values())
     return {
@@ -115,12 +115,12 @@ def _metric(
         "range": ranges,
         "curves": [
             {
-                **names.place(curve.key),
-                "views": [view for view, (_, fits) in views.items() if fits(curve.key)],
-                "x": places.of(curve),
-                **_values(curve),
+                **names.place(line.curve.key),
+                "views": [view for view, (_, fits) in views.items() if fits(line.curve.key)],
+                "x": places.of(line.curve),
+                **_values(line),
             }
-            for curve in curves
+            for line in lines
         ],
     }
 
@@ -128,14 +128,8 @@ def _metric(
 def note(trace: Results) -> str:
     """Say what lines, bands and marks are."""
     curves = [curve for metric in trace.metrics for curve in trace.curves(metric).values()]
-    most = max(len(curve.seeds) for curve in curves)
-    band = "smallest to largest" if most <= FEW else "10th to 90th percentile"
-    parts = [f"line: mean over {most} seeds", f"band: {band}"] if most > 1 else ["one seed"]
-    if any(curve.diverged for curve in curves):
-        parts += ["×: a trial diverged", "thin: mean over the trials that did not"]
-    if max(len(curve.steps) for curve in curves) > POINTS:
-        parts.append(f"of many records about {POINTS:,} are drawn")
-    return "; ".join(parts)
+    many = max(len(curve.steps) for curve in curves) > POINTS
+    return "; ".join([*notes(curves), *[f"of many records about {POINTS:,} are drawn"] * many])
 
 
 class _Places:
@@ -155,10 +149,8 @@ class _Places:
     def of(self, line: Curve) -> dict[str, int]:
         """Return the number of the list of steps, and of messages and bytes at these steps."""
         found = {"step": self._number(line.steps.astype(np.float64))}
-        for name, curves in self.costs.items():
-            cost = curves[line.key]
-            sent = np.nanmean(cost.values, axis=0)
-            found[name] = self._number(np.interp(line.steps, cost.steps, sent))
+        for name, costs in self.costs.items():
+            found[name] = self._number(place(line, costs))
         return found
 
     def _number(self, values: Floats) -> int:
@@ -168,45 +160,28 @@ class _Places:
         return found
 
 
-def _thin(curve: Curve, most: int) -> Curve:
-    if len(curve.steps) <= most:
-        return curve
-    kept: Integers = np.unique(np.linspace(0, len(curve.steps) - 1, most).astype(np.int64))
-    steps, values = curve.steps[kept], curve.values[:, kept]
-    return Curve(curve.key, curve.seeds, curve.diverged_at, steps, values)
-
-
-def _stay(curve: Curve) -> Floats:
-    return curve.values[[step is None for step in curve.diverged_at]]
-
-
-def _band(curve: Curve) -> Floats:
-    stay, ends = _stay(curve), (0.0, 1.0) if len(curve.seeds) <= FEW else (0.1, 0.9)
-    return np.asarray(np.quantile(stay, ends, axis=0))
-
-
-def _values(curve: Curve) -> dict[str, Any]:
+def _values(line: DrawnCurve) -> dict[str, Any]:
     """Return the line, and where there are any: the band, the mean of the rest, who fell."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found: dict[str, Any] = {"mean": _digits(curve.mean), "seeds": len(curve.seeds)}
-        if len(curve.seeds) > 1 and len(_stay(curve)):
-            found["low"], found["high"] = map(_digits, _band(curve))
-        if fell := fallen(curve):
-            found["fell"] = fell[:6] + [f"and {len(fell) - 6} more"] * (len(fell) > 6)
-        if curve.diverged and len(_stay(curve)):
-            found["rest"] = _digits(_stay(curve).mean(axis=0))
+    curve = line.curve
+    found: dict[str, Any] = {"mean": _digits(line.mean), "seeds": len(curve.seeds)}
+    stay = curve.diverged < len(curve.seeds)
+    if len(curve.seeds) > 1 and stay:
+        found["low"], found["high"] = _digits(line.low), _digits(line.high)
+    if fell := fallen(curve):
+        found["fell"] = fell[:6] + [f"and {len(fell) - 6} more"] * (len(fell) > 6)
+    if curve.diverged and stay:
+        found["rest"] = _digits(line.rest)
     return found
 
 
-def fallen(curve: Curve) -> list[str]:
-    """Say which trials diverged: their states, or only this metric, which squares them."""
-    pairs = zip(curve.seeds, curve.diverged_at, strict=True)
-    fell = [f"seed {seed} at step {at:,}" for seed, at in pairs if at is not None]
-    for seed, at, values in zip(curve.seeds, curve.diverged_at, curve.values, strict=True):
-        if at is None and np.isinf(values).any():
-            first = curve.steps[np.isinf(values).argmax()]
-            fell.append(f"seed {seed} grew beyond all numbers by step {first:,}")
-    return fell
+def _thinned(curves: Mapping[Key, Curve], most: int) -> list[Curve]:
+    """Keep so many points of each curve, evenly chosen."""
+    thin = []
+    for curve in curves.values():
+        count = len(curve.steps)
+        kept: Integers = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+        thin.append(replace(curve, steps=curve.steps[kept], values=curve.values[:, kept]))
+    return thin
 
 
 def _digits(values: Floats) -> list[float | None]:
@@ -218,27 +193,3 @@ def _words(name: str) -> str:
     """Return a name so that plotly, which knows tags and templates, shows it as it is."""
     short = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
     return escape(short).replace("%{", "%&#123;")
-
-
-def _range(curves: Sequence[Curve], *, log: bool) -> list[float] | None:
-    """Return the ends of the axis, as powers of ten if it is logarithmic; None: nothing to show.
-
-    Curves that diverge are followed a little way out of the range of the others.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        means = [curve.mean for curve in curves]
-        pairs = list(zip(curves, means, strict=True))
-        calm = [mean[~(mean > mean[0])] if fallen(c) else mean for c, mean in pairs]
-        every = [*means, *(_band(c).ravel() for c in curves if len(_stay(c)))]
-    near, far = (_scaled(np.concatenate(part), log) for part in (calm, every))
-    if not len(near):
-        return None
-    room = BEYOND * max(float(np.ptp(near)), 1.0 if log else float(np.abs(near).max()))
-    low, high = max(far.min(), near.min() - room), min(far.max(), near.max() + room)
-    pad = 0.05 * (high - low) or 0.1
-    return [float(low - pad), float(high + pad)]
-
-
-def _scaled(values: Floats, log: bool) -> Floats:
-    values = values[np.isfinite(values) & ((values > 0) | (not log))]
-    return np.asarray(np.log10(values) if log else values)

@@ -6,7 +6,7 @@ from math import isfinite, sqrt
 from typing import Any
 
 from digrad.results.trials import Key, Results
-from digrad.show.pages.curves import fallen
+from digrad.show.drawn_curves import fallen
 from digrad.show.pages.markup import to_html
 from digrad.show.tables import Row, Spread, final_values, one_table
 

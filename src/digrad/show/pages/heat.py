@@ -8,7 +8,7 @@ import numpy as np
 from digrad.base.metrics import Metric
 from digrad.base.text import number
 from digrad.results.trials import Key, Results
-from digrad.show.pages.curves import in_order
+from digrad.show.drawn_curves import in_order
 from digrad.show.pages.markup import LONG, whole_names
 from digrad.show.tables import Row, Spread, final_values
 

@@ -14,14 +14,14 @@ import sys
 import time
 
 from digrad.base.cores import usable_cores
-from digrad.base.threads import ASKED, WAITING
+from digrad.base.threads import SETTINGS, SLEEPING
 
 ROUNDS = 9
 WAYS = {  # threads, and what OpenMP is told
     "one thread": ("1", {}),
     "all, spinning (OpenMP's default)": ("all", {}),
     "all, asleep at once (passive)": ("all", {"OMP_WAIT_POLICY": "passive"}),
-    "digrad": ("digrad", WAITING),
+    "digrad": ("digrad", SLEEPING),
 }
 STEPS = """
 import sys, time
@@ -65,7 +65,7 @@ def ask(process: "subprocess.Popen[str]", said: str) -> str:
 
 def start(threads: str, settings: dict[str, str]) -> "subprocess.Popen[str]":
     """Start a process that takes steps when it is asked to."""
-    clean = {name: value for name, value in os.environ.items() if name not in ASKED}
+    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     process = subprocess.Popen(
         [sys.executable, "-c", STEPS, threads],
         env=clean | settings,

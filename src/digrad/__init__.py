@@ -11,8 +11,6 @@ opt = dg.Decentralized(model, "push-pull", "exponential", lr=0.1)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from digrad.base.threads import sleep_soon
-
 if TYPE_CHECKING:
     from digrad import algorithms, networks, problems, theory
     from digrad.algorithms import Algorithm, Asynchronous
@@ -104,8 +102,6 @@ _HOMES = {
     "timetable": "front.networks",
     "tune": "front.tune",
 }
-
-sleep_soon()  # here, as it must be before PyTorch is imported
 
 
 def __getattr__(name: str) -> Any:

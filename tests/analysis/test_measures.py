@@ -8,7 +8,7 @@ from digrad.analysis.designs.closed_loop import Pair, Powers, curvatures, loop, 
 from digrad.analysis.designs.descent import _by_logits
 from digrad.analysis.designs.forecast import DIMENSIONS, SIGMA, _problems, _Squares, forecast
 from digrad.analysis.designs.large import LargeMeasured
-from digrad.analysis.designs.measures import Measured, Purpose
+from digrad.analysis.designs.measures import CandidateNetwork, DesignTask
 from digrad.analysis.designs.noise import Response, least_noise
 from digrad.analysis.designs.objective import Objective, Point
 from digrad.networks import (
@@ -160,7 +160,7 @@ def test_a_forecast_that_is_not_reached_is_none() -> None:
 
 def test_sparse_numbers_are_near_the_dense_ones() -> None:
     for net in (weigh(FLOWER), weigh(exponential(32))):
-        dense, sparse = (kind("", net, Purpose()) for kind in (Measured, LargeMeasured))
+        dense, sparse = (kind("", net, DesignTask()) for kind in (CandidateNetwork, LargeMeasured))
         assert sparse.n_pi == pytest.approx(dense.n_pi)
         assert sparse.lag == pytest.approx(dense.lag, rel=1e-6, abs=1e-9)
         assert float(sparse.J) == pytest.approx(dense.J, rel=0.5)

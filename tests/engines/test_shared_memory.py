@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 import torch
 
-from digrad.engines.transports.buffers import RECYCLED, Pool, TensorPool, rounded
+from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, rounded
 from digrad.engines.transports.channel import Channel, Listener, available, connect
 from digrad.engines.transports.shared_memory import (
     ARENA,
@@ -54,7 +54,7 @@ def test_idle_results_do_not_pile_up() -> None:
 
 
 def test_pool_lends_and_takes_back() -> None:
-    pool = Pool(torch.device("cpu"), pinned=False)
+    pool = BufferPool(torch.device("cpu"), pinned=False)
     buffer, rows = pool.take((2, 3), torch.float64)
     assert (rows.shape, rows.dtype, rows.data_ptr()) == ((2, 3), torch.float64, buffer.data_ptr())
     other, _ = pool.take((2, 3), torch.float64)

@@ -172,7 +172,7 @@ def check_state(algorithm: Algorithm[Any], state: Any) -> Any:
     return state
 
 
-class Exchange(NamedTuple):
+class MixerCall(NamedTuple):
     """One use of a verb in a step, and what it waits for."""
 
     verb: MixerVerb
@@ -182,7 +182,7 @@ class Exchange(NamedTuple):
 
 
 @remembered
-def exchanges(algorithm: Algorithm[Any]) -> tuple[Exchange, ...]:
+def exchanges(algorithm: Algorithm[Any]) -> tuple[MixerCall, ...]:
     """Return what one step sends, in the order in which the verbs are called.
 
     >>> from digrad.algorithms import SGP, PushPull
@@ -205,14 +205,14 @@ class _TaggingMixer(CountingMixer):
     def __init__(self) -> None:
         super().__init__()
         self.gradient = torch.zeros(1, requires_grad=True)
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[MixerCall] = []
         self._tags: list[Tensor] = []
 
     def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         sent = add_changes(rows, changes)
         waits = self._waits_for(sent)
         after = tuple(k for k, tag in enumerate(waits[1:]) if tag)
-        self.exchanges.append(Exchange(verb, sent.shape[-1] > 1, waits[0], after))
+        self.exchanges.append(MixerCall(verb, sent.shape[-1] > 1, waits[0], after))
         self._tags.append(torch.zeros(1, requires_grad=True))
         return sent + self._tags[-1]
 

@@ -5,17 +5,17 @@ want that core too, the thread it waits for does not get it, and a step with two
 times as long as with one. A moment is enough to bridge the gap from one operation to the next.
 """
 
-import os
-import sys
+from collections.abc import MutableMapping
 
-WAITING = {"GOMP_SPINCOUNT": "100"}  # turns of a loop, some microseconds
-ASKED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # with which a user decides
+SLEEPING = {"GOMP_SPINCOUNT": "100"}  # turns of a loop, some microseconds
+SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # with which a user decides
 
 
-def sleep_soon() -> None:
-    """Let waiting threads sleep soon: in this process and those it starts, if it is not too late.
+def let_threads_sleep(environment: MutableMapping[str, str]) -> None:
+    """Let waiting threads sleep soon, in processes that get this environment.
 
-    OpenMP reads its settings when it is loaded, with PyTorch. A choice of the user's stands.
+    OpenMP reads it when PyTorch is loaded: digrad sets it for the processes that are its own, the
+    command line's and workers', never for a program that imports digrad. The user's choice stands.
     """
-    if "torch" not in sys.modules and not any(name in os.environ for name in ASKED):
-        os.environ.update(WAITING)
+    if not any(name in environment for name in SETTINGS):
+        environment.update(SLEEPING)

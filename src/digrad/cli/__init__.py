@@ -14,6 +14,7 @@ import typer
 
 from digrad.base.errors import DigradError
 from digrad.base.former_names import FormerNameWarning
+from digrad.base.threads import let_threads_sleep
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
@@ -73,6 +74,7 @@ def main() -> None:
     """Run the app; a deliberate error is one message on stderr and exit status 2."""
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe on Windows, say, may know no π
         sys.stdout.reconfigure(errors="replace")
+    let_threads_sleep(os.environ)  # before PyTorch is imported
     warnings.simplefilter("always", FormerNameWarning)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
-from digrad.base.quick import import_sparse
 from digrad.cli import completion
 from digrad.cli.links import (
     BandwidthAttr,
@@ -121,7 +120,6 @@ def analyze(
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
-    import_sparse()
     from digrad.analysis import analyze as run
     from digrad.analysis import losses as losing
     from digrad.networks import Network, build_any
@@ -231,7 +229,6 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
-    import_sparse()
     from digrad.analysis.comparison import compare as run
     from digrad.analysis.comparison import scaling, table
     from digrad.networks import TIMETABLES, TOPOLOGIES

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.base.quick import import_sparse
 from digrad.cli.output import check_figure, going_on, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
@@ -86,7 +85,6 @@ def run(
 
     Example: digrad run experiment.toml --out runs/first --set steps=100
     """
-    import_sparse()
     from digrad.results.experiment import load_experiment
 
     _check_one_of(resume=resume, force=force, extend=bool(more))

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from digrad.engines.transports.buffers import Pool
+from digrad.engines.transports.buffers import BufferPool
 from digrad.peers.frames import (
     BYE,
     HEADER_BYTES,
@@ -153,7 +153,7 @@ class Inlet(LinkEnd):
         super().__init__(rank, peer, timeout, grace, dial)
         self._unread: defaultdict[int, deque[tuple[Tensor, int]]] = defaultdict(deque)
         self._next = self._bytes = 0
-        self._pool = Pool(torch.device("cpu"), pinned=False)
+        self._pool = BufferPool(torch.device("cpu"), pinned=False)
         self.urgent = False  # whether this node waits for anything, so that all must come in
 
     def wanted(self) -> int:

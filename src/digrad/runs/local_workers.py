@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from digrad.base.cores import usable_cores
 from digrad.base.memory import free_memory
+from digrad.base.threads import let_threads_sleep
 from digrad.runs.dispatch import Settings
 from digrad.runs.planning import Job, Plan
 from digrad.runs.worker import Task
@@ -128,4 +129,6 @@ def _environment(threads: int) -> dict[str, str]:
     """Return the environment of a worker: the parent's modules, its share of threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    return os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
+    environment = os.environ | {name: str(threads) for name in names} | {"PYTHONPATH": path}
+    let_threads_sleep(environment)
+    return environment

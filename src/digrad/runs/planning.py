@@ -15,22 +15,23 @@ from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
+from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
+from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
 from digrad.engines.changing import mixes_sparsely
 from digrad.networks import AnyNetwork, Timetable
 from digrad.networks.timetable import silent_links
-from digrad.problems import PROBLEMS
+from digrad.problems import PROBLEMS, SPLITS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
-from digrad.problems.options import option_defaults
+from digrad.problems.models import MODELS
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
     ExperimentError,
-    arguments,
     to_table,
 )
 from digrad.results.folder import Labels
@@ -186,7 +187,9 @@ def resolved(experiment: Experiment) -> Experiment:
         make = _named(PROBLEMS, problem.kind, "problem.kind", experiment)
         params = full(make, problem.params, GIVEN)
         if not is_own(problem.kind):
-            params = option_defaults(make, params) | params
+            for what, table in (("model", MODELS), ("split", SPLITS)):
+                own = defaults(table, params.get(what), signature(make).parameters)
+                params = own | params
         problem = replace(problem, params=params)
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())

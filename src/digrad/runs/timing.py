@@ -9,7 +9,7 @@ import numpy as np
 
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.contract import Algorithm, Method, method_name
-from digrad.algorithms.counting import Exchange, costs, exchanges
+from digrad.algorithms.counting import MixerCall, costs, exchanges
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.errors import ParameterError, message
 from digrad.clocks import Clock
@@ -231,7 +231,7 @@ def _trips(
     method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
 ) -> list[Trip]:
     """Put exchanges that wait for the same into one message."""
-    groups: dict[tuple[Any, ...], list[Exchange]] = {}
+    groups: dict[tuple[Any, ...], list[MixerCall]] = {}
     place: dict[int, int] = {}  # from an exchange to its trip
     for k, one in enumerate(exchanges(method)):
         after = tuple(sorted({place[j] for j in one.after}))
@@ -242,7 +242,7 @@ def _trips(
 
 
 def _links(
-    group: list[Exchange], net: AnyNetwork, clock: Clock, sizes: MessageSizes
+    group: list[MixerCall], net: AnyNetwork, clock: Clock, sizes: MessageSizes
 ) -> LinkDelays | ChangingLinkDelays:
     size = {
         verb: sum(sizes.vector if e.is_vector else sizes.scalar for e in group if e.verb == verb)

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from digrad.analysis.designs.descent import DescentBudget, Progress
-from digrad.analysis.designs.measures import Measured, Purpose
+from digrad.analysis.designs.measures import CandidateNetwork, DesignTask
 from digrad.analysis.designs.noise import least_noise
 from digrad.analysis.designs.work import LARGEST, DesignRun
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
@@ -23,11 +23,11 @@ MOST = 50_000  # nodes that power iterations still manage
 class Design:
     """A network for given links: before, after, and what else was looked at."""
 
-    task: Purpose
-    before: Measured
-    after: Measured
+    task: DesignTask
+    before: CandidateNetwork
+    after: CandidateNetwork
     lower_bound_J: float | None  # no weights on the given links have a smaller J
-    others: list[Measured]  # everything that was compared, best first
+    others: list[CandidateNetwork]  # everything that was compared, best first
     added: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -104,7 +104,7 @@ def design(
     True
     """
     before = _given(network, push_graph)
-    task = Purpose(goal, max_step, condition, seed, load or Load())
+    task = DesignTask(goal, max_step, condition, seed, load or Load())
     _check(before, task, budget, keep_links, add_links, local)
     work = DesignRun(before, task, DescentBudget(budget, progress))
     small = before.n <= BOUNDED
@@ -129,7 +129,7 @@ def _given(network: NetworkLike | tuple[Digraph, Digraph], push_graph: PushGraph
 
 def _check(
     net: Network,
-    task: Purpose,
+    task: DesignTask,
     budget: float | None,
     keep_links: int | None,
     add_links: int,
@@ -153,7 +153,7 @@ def _check(
             why = weighs if local else f"it takes at most {LARGEST} nodes"
             what = f"{param(option)} does not work here: {why}"
             raise ParameterError(message(what, hint="drop it"))
-    if task.goal == "time" and Measured("", net, task).traffic.seconds_per_step is None:
+    if task.goal == "time" and CandidateNetwork("", net, task).traffic.seconds_per_step is None:
         what = "the time of a step is unknown: it takes latencies, or bandwidths and a model's size"
         hint = (
             f"pass {param('model_mb')} with {param('bandwidth_attr')} or {param('port_mbit')}; "

@@ -7,7 +7,7 @@ import numpy as np
 
 from digrad.analysis.designs.closed_loop import LEAST_STEP, Floats, curvatures
 from digrad.analysis.designs.forecast import PredictedSteps
-from digrad.analysis.designs.measures import Measured
+from digrad.analysis.designs.measures import CandidateNetwork
 from digrad.base.streams import Draws
 from digrad.theory import perron
 
@@ -16,7 +16,7 @@ PROBES = 16  # random signs that estimate J
 MOST_STEPS = 3000  # of noise that is followed
 
 
-class LargeMeasured(Measured):
+class LargeMeasured(CandidateNetwork):
     """A network of more than 300 nodes. J is an estimate, the rate that of a power iteration."""
 
     @cached_property

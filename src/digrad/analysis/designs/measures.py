@@ -31,7 +31,7 @@ GOALS = {
 
 
 @dataclass(frozen=True)
-class Purpose:
+class DesignTask:
     """What a design is for: the goal, the largest step c, the condition number, seed and load."""
 
     goal: str = "accuracy"
@@ -61,12 +61,12 @@ class Purpose:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class CandidateNetwork:
     """A network with its numbers, computed when first asked for."""
 
     name: str  # of its weights
     network: Network
-    task: Purpose
+    task: DesignTask
 
     @cached_property
     def pair(self) -> Pair:

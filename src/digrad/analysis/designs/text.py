@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis.designs.forecast import MOST
-from digrad.analysis.designs.measures import GOALS, Measured
+from digrad.analysis.designs.measures import GOALS, CandidateNetwork
 from digrad.base.text import number
 
 if TYPE_CHECKING:
@@ -94,5 +94,5 @@ def _steps(steps: float | None) -> str:
     return f"> {MOST}" if steps is None else f"{steps:.0f}"
 
 
-def _score(measured: Measured) -> str:
+def _score(measured: CandidateNetwork) -> str:
     return f"{measured.score:.4g}" if isfinite(measured.score) else "does not contract"

@@ -16,7 +16,7 @@ from digrad.analysis.designs.descent import (
     starts,
 )
 from digrad.analysis.designs.large import LargeMeasured
-from digrad.analysis.designs.measures import Measured, Purpose
+from digrad.analysis.designs.measures import CandidateNetwork, DesignTask
 from digrad.analysis.designs.objective import Objective
 from digrad.base.errors import NetworkError
 from digrad.networks import WEIGHTS, Digraph, Network
@@ -34,17 +34,17 @@ QUIET = 10.0  # weight of lags when noise is what matters: with it, few steps ar
 class DesignRun:
     """One design under way: ``run`` it, then read ``added`` and ``notes``."""
 
-    def __init__(self, before: Network, task: Purpose, clock: DescentBudget) -> None:
+    def __init__(self, before: Network, task: DesignTask, clock: DescentBudget) -> None:
         self.task, self.clock, self.notes = task, clock, list[str]()
-        self.kind = LargeMeasured if before.n > LARGEST else Measured
+        self.kind = LargeMeasured if before.n > LARGEST else CandidateNetwork
         name = "uniform" if _same(before, "uniform") else "given"
         self.before = self.kind(name, before, task)
         self.pull, self.push = before.pull_graph, before.push_graph
         self.added: list[tuple[int, int]] = []
 
-    def run(self, *, local: bool, keep_links: int | None, add_links: int) -> list[Measured]:
+    def run(self, *, local: bool, keep_links: int | None, add_links: int) -> list[CandidateNetwork]:
         """Return everything that was looked at and may be had, the best first."""
-        own: list[Measured] = []
+        own: list[CandidateNetwork] = []
         if not local and 1 < self.before.network.n <= LARGEST:
             try:
                 own = self._own(keep_links, add_links)
@@ -55,9 +55,11 @@ class DesignRun:
         self._tell(order[0], local)
         return order
 
-    def _ranked(self, every: Iterable[Measured], most: int | None) -> list[Measured]:
+    def _ranked(
+        self, every: Iterable[CandidateNetwork], most: int | None
+    ) -> list[CandidateNetwork]:
         """Sort by score those that have few enough links; Ctrl-C ends it here as well."""
-        found: list[Measured] = []
+        found: list[CandidateNetwork] = []
         try:
             for measured in every:
                 if most is None or measured.traffic.links <= most:
@@ -69,7 +71,7 @@ class DesignRun:
                 raise
         return sorted(found, key=lambda measured: measured.score)
 
-    def _tell(self, best: Measured, local: bool) -> None:
+    def _tell(self, best: CandidateNetwork, local: bool) -> None:
         n = self.before.network.n
         if self.clock.stopped:
             self.notes.append(f"{self.clock.stopped}: this is the best so far, not the end")
@@ -81,7 +83,7 @@ class DesignRun:
         elif not best.name.startswith("designed") and not local:
             self.notes.append(f"no design was better than {best.name} weights")
 
-    def _builtin(self, local: bool) -> Iterator[Measured]:
+    def _builtin(self, local: bool) -> Iterator[CandidateNetwork]:
         """Measure all weights that exist on these links."""
         if local or self.before.network.n > LARGEST:
             for k in LOCAL if local else (3.0,):
@@ -96,7 +98,7 @@ class DesignRun:
 
     def _measured(
         self, name: str, scheme: Any, graphs: Iterable[Digraph] = (), **options: float
-    ) -> Iterable[Measured]:
+    ) -> Iterable[CandidateNetwork]:
         """Weigh these graphs, or all the links there are, if the weights exist there."""
         try:
             R, C = scheme(*(graphs or (self.pull, self.push)), **options)
@@ -105,7 +107,7 @@ class DesignRun:
             return []
         return [self.kind(name, net, self.task)]
 
-    def _own(self, keep_links: int | None, add_links: int) -> list[Measured]:
+    def _own(self, keep_links: int | None, add_links: int) -> list[CandidateNetwork]:
         """Optimise, on all links, on fewer and with more, as the task wants it."""
         n = self.before.network.n
         objective = self.task.objective(n)
@@ -145,13 +147,15 @@ class DesignRun:
         self.push = self.push.with_edges([*map(tuple, self.push.edges.tolist()), *new_push])
         return masks, found
 
-    def _faster(self, objective: Objective, masks: Masks, found: DescentResult) -> list[Measured]:
+    def _faster(
+        self, objective: Objective, masks: Masks, found: DescentResult
+    ) -> list[CandidateNetwork]:
         """Leave out slow links, then light ones, where links cost time."""
         again = subnetworks.AGAIN
         seconds = link_seconds(self.before.network, self.task.load)
         ways = subnetworks.quicker(masks, seconds)
         self.clock.total += (len(ways) + len(LIGHTER)) * again.iterations
-        bases, every = [(self._network("", masks, found), masks, found)], list[Measured]()
+        bases, every = [(self._network("", masks, found), masks, found)], list[CandidateNetwork]()
         for most, fewer in ways:
             better = search(objective, fewer, [found.point], [again], self.clock)
             made = self._network(f"designed, links up to {most:.3g} s", fewer, better)
@@ -160,7 +164,7 @@ class DesignRun:
         _, masks, found = min(bases, key=lambda base: base[0].score)
         return [*every, *self._lighter(objective, masks, found)]
 
-    def _simple(self, masks: Masks, most: float) -> Iterator[Measured]:
+    def _simple(self, masks: Masks, most: float) -> Iterator[CandidateNetwork]:
         """Measure uniform and tree weights on fewer links."""
         graphs = [Digraph(len(mask), np.argwhere(mask.T)) for mask in masks]
         for name in ("uniform", "spanning-tree"):
@@ -168,7 +172,7 @@ class DesignRun:
 
     def _lighter(
         self, objective: Objective, masks: Masks, found: DescentResult
-    ) -> Iterator[Measured]:
+    ) -> Iterator[CandidateNetwork]:
         """Leave out light links, more and more of them."""
         for least in LIGHTER:
             if self.clock.stopped:
@@ -182,7 +186,7 @@ class DesignRun:
             found += [m.network for m in self._measured(name, WEIGHTS[name])]
         return [(net.R.toarray(), net.C.toarray()) for net in found]
 
-    def _network(self, name: str, masks: Masks, found: DescentResult) -> Measured:
+    def _network(self, name: str, masks: Masks, found: DescentResult) -> CandidateNetwork:
         """Drop what hardly weighs anything and build the network, which checks itself."""
         for least in PRUNE:
             R, C = (np.where(least <= W, W, 0) for W in (found.pair.R, found.pair.C))

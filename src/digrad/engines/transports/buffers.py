@@ -30,7 +30,7 @@ def keep_freed_memory() -> None:
     torch.empty(31 << 20, dtype=torch.uint8)
 
 
-class Pool:
+class BufferPool:
     """Buffers for messages; who takes one owns it until it is given back."""
 
     def __init__(self, device: torch.device, *, pinned: bool) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from digrad.base.errors import ParameterError, message
-from digrad.engines.transports.buffers import Pool
+from digrad.engines.transports.buffers import BufferPool
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
 POLL = 0.0001  # seconds between two looks at a batch on a GPU
@@ -35,7 +35,7 @@ class TorchWire:
         self.on_device = _uses_nccl(group, device)
         staged = device.type != "cpu" and not self.on_device
         self._place = torch.device("cpu") if staged else device
-        self._pool = Pool(self._place, pinned=staged)
+        self._pool = BufferPool(self._place, pinned=staged)
         self._start = start_batch if self.on_device else start_each
         if self.on_device:
             # NCCL makes its connections in the first call, in which all ranks must take part.

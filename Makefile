@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start Python by the hundred: what it has compiled once must be kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check format bench clean
+.PHONY: demo test test-all check format methods bench clean
 
 demo: $(STAMP)  ## judge a directed network, then compare three methods on it
 	@rm -rf demo
@@ -30,6 +30,10 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+methods: $(STAMP)  ## after a method was added or changed: tables of docs/methods.md, golden numbers
+	$(BIN)/python docs/methods.py
+	OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/runs/test_golden.py
 
 bench: $(STAMP)  ## the speeds that docs/benchmarks.md reports
 	$(BIN)/python benchmarks/theory.py

@@ -1,7 +1,7 @@
 """What the tests of the algorithms share: mixers, networks, quadratics and a plain loop."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from digrad.algorithms import ALGORITHMS, Algorithm, Needs, check
+from digrad.algorithms import ALGORITHMS, Algorithm, check
 from digrad.algorithms.compression.compressed import PURPOSE
-from digrad.algorithms.contract import Change, add_changes, take_local_steps
+from digrad.algorithms.contract import take_local_steps
+from digrad.algorithms.trials import DenseMixer
 from digrad.base.errors import NetworkError
 from digrad.networks import Digraph, Network, binary_tree, build, spanning_tree, weigh
 from digrad.networks.weights import sinkhorn
@@ -21,52 +22,15 @@ from reference_small import uniforms
 Array = NDArray[np.float64]
 
 
-class Dense:
-    """All nodes here, dense float64 matrices; what is drawn for a node follows its number."""
+class Dense(DenseMixer):
+    """As in the checks of the contract, but with the naive random numbers of the references."""
 
     def __init__(self, net: Network, nodes: Sequence[int] | None = None) -> None:
-        self.R, self.C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
-        self.t, self.nodes = 0, range(net.n) if nodes is None else nodes
+        super().__init__(net)
+        self.numbers = range(net.n) if nodes is None else nodes
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
-        return torch.from_numpy(uniforms(self.t, purpose - PURPOSE, self.nodes, like.shape[-1]))
-
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self.R @ add_changes(rows, changes)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self.C @ add_changes(rows, changes)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        return rows.mean(-2, keepdim=True).expand_as(rows)
-
-
-@dataclass
-class Counted:
-    """A mixer that writes down what is sent, and refuses verbs that were not declared."""
-
-    inner: Dense
-    allowed: Needs
-    t: int = 0
-    sent: list[tuple[str, int]] = field(default_factory=list)  # verb, numbers per node
-
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._send("pull", Needs.PULL, add_changes(rows, changes))
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._send("push", Needs.PUSH, add_changes(rows, changes))
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        return self._send("mean", Needs.MEAN, rows)
-
-    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
-        return self.inner.uniforms(like, purpose, nodes)
-
-    def _send(self, verb: str, need: Needs, rows: Tensor) -> Tensor:
-        if need not in self.allowed:
-            raise AssertionError(f"{verb} was used but not declared")
-        self.sent.append((verb, rows.shape[-1]))
-        return getattr(self.inner, verb)(rows)
+        return torch.from_numpy(uniforms(self.t, purpose - PURPOSE, self.numbers, like.shape[-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,8 +161,8 @@ WRONG = [
     ({"kind": "sign", "mixing": 1.5}, "mixing must lie in (0, 1]"),
     ({"kind": "sign", "memory": -1}, "memory must lie in (0, 1]"),
     ({"kind": "sign", "decay": 0}, "decay must lie in (0, 1], got 0.0"),
-    ({"kind": "sign", "scheme": "none"}, "unknown scheme 'none'"),
-    ({"kind": "sign", "start": "there"}, "unknown start of a memory 'there'"),
+    ({"kind": "sign", "scheme": "none"}, "unknown scheme in compress 'none'"),
+    ({"kind": "sign", "start": "there"}, "unknown start in compress 'there'"),
     (7, "compress cannot be 7"),
 ]
 

@@ -96,6 +96,21 @@ class Claiming(Smallest):
     exact = True
 
 
+class Ascending(Smallest):
+    def step(self, s: Model, g: Tensor, net: Any, lr: Any) -> Model:
+        return Model(net.pull(s.x, (lr, g), of="x"))
+
+
+class SevenTimes(Smallest):
+    def step(self, s: Model, g: Tensor, net: Any, lr: Any) -> Model:
+        return Model(net.pull(s.x, (-7 * lr, g), of="x"))
+
+
+class LosingTrack(PushPull):
+    def tracker(self, s: TrackingState) -> Tensor | None:
+        return None if s.y is None else 2 * s.y
+
+
 class Whispering(Smallest):
     """Hears the mean of all nodes without a message."""
 
@@ -168,6 +183,9 @@ def test_who_keeps_the_contract_passes(algorithm: Algorithm[Any]) -> None:
         (First(), "names", "renumbered nodes are off by"),
         (Flat(), "trials", "trial 0 of 3 is off by"),
         (Drifting(), "fixed point", "have moved by"),
+        (Ascending(), "moves", "moves the answer by -1 gradients, declared are 1"),
+        (SevenTimes(), "moves", "moves the answer by 7 gradients, declared are 1"),
+        (LosingTrack(), "tracker", "the sum of the trackers is off by"),
         (Chatty(), "costs", "step 9 keeps x, t and sends (2, 0, 0, 0)"),
         (Undeclared(), "costs", "uses push, which needs does not name"),
         (Plain(), "purity", "the state of Plain is a dict, not a NamedTuple"),

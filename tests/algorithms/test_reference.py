@@ -50,7 +50,22 @@ def test_every_algorithm_meets_networks():
         assert len([k for a, k in SUITABLE if a == name and k != "one"]) >= 2, name
 
 
-@pytest.mark.parametrize(("name", "network"), SUITABLE)
+# On these in every test run, on all others in the long one: what fails on one fails on most.
+QUICK = {
+    "own-weights",
+    "common-root",
+    "doubly-R-only",
+    "symmetric-R-only",
+    "lazy-ring",
+    "two-trees",
+}
+PAIRS = [
+    pytest.param(a, k, marks=() if k in QUICK else pytest.mark.slow, id=f"{a}-{k}")
+    for a, k in SUITABLE
+]
+
+
+@pytest.mark.parametrize(("name", "network"), PAIRS)
 def test_recursion(name, network):
     compare(ALGORITHMS[name](), REFERENCES[name], NETWORKS[network])
 

@@ -117,7 +117,7 @@ def test_python_has_it_too(out):
 
 def test_a_listing_takes_it_as_the_first(home, out):
     text = (out / "experiment.toml").read_text()
-    (out / "experiment.toml").write_text(text.replace("metrics = []", 'metrics = ["share_near"]'))
+    (out / "experiment.toml").write_text('metrics = ["share_near"]\n' + text)
     seen = state_of(out)
     (out / "experiment.toml").write_text(text)
     assert seen.metric == "share_near"

@@ -4,6 +4,8 @@ All runs are short, on small networks that the algorithm accepts, in double prec
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,47 +15,43 @@ from digrad.algorithms.contract import Algorithm, Needs, Scale, take_local_steps
 from digrad.algorithms.counting import CountingMixer, costs, count_messages
 from digrad.algorithms.trials import (
     DIM,
+    MAGNITUDES,
     STEPS,
     DenseMixer,
     RecordingMixer,
     Rehearsal,
-    answer,
-    apart,
-    copied,
-    different,
+    copy_state,
+    differing_variable,
     optimum,
-    suitable,
+    relative_gap,
+    suitable_network,
 )
 from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
 from digrad.networks import Network
-from digrad.theory.eigenvectors import perron
 
-MAGNITUDES = (1e-3, 1.0, 1e3)  # of gradients; step sizes are divided by them
 CLOSE = 1e-9  # relative, where sums may be taken in another order
 EXACT = 1e-8
 MOST_STEPS = 6000  # to reach the optimum
 EXACT_STEPS = (0.1, 0.03, 0.01)  # step sizes, of which one must do
+SETTLING, MOVING = 900, 300  # steps before and while it is measured how far an answer moves
 
 
-def _trials(algorithm: Algorithm[Any]) -> list[Rehearsal]:
-    net = suitable(algorithm)
-    return [Rehearsal(algorithm, net, size) for size in MAGNITUDES]
-
-
-def check_purity(algorithm: Algorithm[Any]) -> None:
+def check_purity(rehearsal: Rehearsal) -> None:
     """Neither state nor gradients change, and the same inputs give the same bits."""
-    for trial in _trials(algorithm):
-        mixer = DenseMixer(trial.net)
+    for trial in rehearsal.sizes():
+        algorithm, mixer = trial.algorithm, DenseMixer(trial.net)
         for t, (s, g) in enumerate(trial.states()):
-            given, g_given = copied(s), g.clone()
+            given, g_given = copy_state(s), g.clone()
             once = algorithm.step(s, g, mixer, trial.lr)
-            name = different(s, given) or ("" if torch.equal(g, g_given) else "the gradients")
+            name = differing_variable(s, given) or (
+                "" if torch.equal(g, g_given) else "the gradients"
+            )
             if name:
                 raise FailedCheckError(
                     f"step {t} changes {name} in place, for gradients of size {trial.size:g}",
                     "make a new tensor: x = x - a, not x -= a or x.sub_(a)",
                 )
-            name = different(algorithm.step(given, g_given, mixer, trial.lr), once)
+            name = differing_variable(algorithm.step(given, g_given, mixer, trial.lr), once)
             if name:
                 raise FailedCheckError(
                     f"step {t}, taken twice from the same state, gives two values of {name}",
@@ -61,17 +59,18 @@ def check_purity(algorithm: Algorithm[Any]) -> None:
                 )
 
 
-def check_overwrites(algorithm: Algorithm[Any]) -> None:
+def check_overwrites(rehearsal: Rehearsal) -> None:
     """What is declared as given up is not read after its call, whatever has been put there."""
-    for trial in _trials(algorithm):
+    algorithm = rehearsal.algorithm
+    for trial in rehearsal.sizes():
         for t, (s, g) in enumerate(trial.states()):
-            wanted = algorithm.step(copied(s), g, DenseMixer(trial.net), trial.lr)
+            wanted = algorithm.step(copy_state(s), g, DenseMixer(trial.net), trial.lr)
             for kind, value in _SPOILS.items():
-                own = copied(s)
+                own = copy_state(s)
                 mixer = RecordingMixer(
                     DenseMixer(trial.net), _OverwritingMixer(algorithm, own, value)
                 )
-                name = different(algorithm.step(own, g, mixer, trial.lr), wanted)
+                name = differing_variable(algorithm.step(own, g, mixer, trial.lr), wanted)
                 if name:
                     raise FailedCheckError(
                         f"overwrites = {algorithm.overwrites}, but {name} comes out differently in "
@@ -109,14 +108,14 @@ class _OverwritingMixer:
             old.copy_(self._value(mixed))
 
 
-def check_rows(algorithm: Algorithm[Any]) -> None:
+def check_rows(trial: Rehearsal) -> None:
     """Nodes that hear only themselves do not notice each other: all talk is through verbs."""
-    trial = _trials(algorithm)[1]
+    algorithm = trial.algorithm
     for t, (s, g) in enumerate(trial.states(12)):
         moved = g.clone()
         moved[0] += 1
         plain, other = (
-            algorithm.step(copied(s), each, CountingMixer(), trial.lr) for each in (g, moved)
+            algorithm.step(copy_state(s), each, CountingMixer(), trial.lr) for each in (g, moved)
         )
         for name, a, b in zip(plain._fields, plain, other, strict=True):
             if a is not None and not torch.equal(a[1:], b[1:]):
@@ -127,10 +126,9 @@ def check_rows(algorithm: Algorithm[Any]) -> None:
                 )
 
 
-def check_names(algorithm: Algorithm[Any]) -> None:
+def check_names(trial: Rehearsal) -> None:
     """Giving the nodes other numbers gives their rows other places, and changes nothing else."""
-    trial = _trials(algorithm)[1]
-    n = trial.net.n
+    algorithm, n = trial.algorithm, trial.net.n
     order = torch.randperm(n, generator=torch.Generator().manual_seed(3))
     mixer, other = DenseMixer(trial.net), DenseMixer(trial.net.relabel(order.numpy()), order)
     s = r = algorithm.init(trial.start())
@@ -140,7 +138,7 @@ def check_names(algorithm: Algorithm[Any]) -> None:
         r = take_local_steps(algorithm, r, lambda k, x, g=same[order]: g, trial.lr)  # type: ignore[misc]
         g = trial.gradient(t, algorithm.point(s))
         s, r = algorithm.step(s, g, mixer, trial.lr), algorithm.step(r, g[order], other, trial.lr)
-        gap = apart(algorithm.point(r), algorithm.point(s)[order])
+        gap = relative_gap(algorithm.point(r), algorithm.point(s)[order])
         if not gap < CLOSE:
             raise FailedCheckError(
                 f"after {t + 1} steps renumbered nodes are off by {gap:.1e}",
@@ -148,11 +146,11 @@ def check_names(algorithm: Algorithm[Any]) -> None:
             )
 
 
-def check_columns(algorithm: Algorithm[Any]) -> None:
+def check_columns(trial: Rehearsal) -> None:
     """Columns do not notice each other, so that a step can be taken in buckets."""
+    algorithm = trial.algorithm
     if not algorithm.columnwise:
         return
-    trial = _trials(algorithm)[1]
     mixer = DenseMixer(trial.net)
     for size in MAGNITUDES:
         s, r = algorithm.init(trial.start()), algorithm.init(trial.start()[:, :2])
@@ -162,7 +160,7 @@ def check_columns(algorithm: Algorithm[Any]) -> None:
             r = take_local_steps(algorithm, r, lambda k, x, g=g: g[:, :2], trial.lr / size)  # type: ignore[misc]
             s = algorithm.step(s, g, mixer, trial.lr / size)
             r = algorithm.step(r, g[:, :2], mixer, trial.lr / size)
-            gap = apart(algorithm.point(r), algorithm.point(s)[:, :2])
+            gap = relative_gap(algorithm.point(r), algorithm.point(s)[:, :2])
             if not gap < CLOSE:
                 raise FailedCheckError(
                     f"after {t + 1} steps the first 2 of {DIM} columns differ by {gap:.1e} from a "
@@ -171,9 +169,9 @@ def check_columns(algorithm: Algorithm[Any]) -> None:
                 )
 
 
-def check_trials(algorithm: Algorithm[Any]) -> None:
+def check_trials(trial: Rehearsal) -> None:
     """Trials stacked on a leading axis, each with a step size of its own, are single ones."""
-    trial = _trials(algorithm)[1]
+    algorithm = trial.algorithm
     mixer, factors = DenseMixer(trial.net), (1.0, 0.5, 0.0)
     lrs = trial.lr * torch.tensor(factors, dtype=torch.float64)[:, None, None]
     starts = [trial.start() + k for k in range(len(factors))]
@@ -187,7 +185,7 @@ def check_trials(algorithm: Algorithm[Any]) -> None:
 
     stacked = run(torch.stack(starts), lrs)
     for k, start in enumerate(starts):
-        gap = apart(stacked[k], run(start, float(lrs[k])))
+        gap = relative_gap(stacked[k], run(start, float(lrs[k])))
         if not gap < CLOSE:
             raise FailedCheckError(
                 f"trial {k} of {len(starts)} is off by {gap:.1e} from a run of its own",
@@ -195,18 +193,16 @@ def check_trials(algorithm: Algorithm[Any]) -> None:
             )
 
 
-def check_fixed_point(algorithm: Algorithm[Any]) -> None:
+def check_fixed_point(trial: Rehearsal) -> None:
     """From a common start, with gradients that are all zero, nothing moves."""
-    net = suitable(algorithm)
-    trial, mixer = Rehearsal(algorithm, net), DenseMixer(net)
-    x = trial.start()
+    algorithm, mixer, x = trial.algorithm, DenseMixer(trial.net), trial.start()
     s = algorithm.init(x)
     for t in range(STEPS):
         s = take_local_steps(algorithm, s, lambda k, x: torch.zeros_like(x), trial.lr)
         s = algorithm.step(s, torch.zeros_like(x), mixer, trial.lr)
-        gap = apart(answer(algorithm, net, s), x[0])
+        gap = relative_gap(trial.answer(s), x[0])
         if algorithm.steady:
-            gap = max(gap, apart(algorithm.point(s), x))
+            gap = max(gap, relative_gap(algorithm.point(s), x))
         if not gap < CLOSE:
             raise FailedCheckError(
                 f"without gradients the models or the answer have moved by {gap:.1e} "
@@ -215,43 +211,85 @@ def check_fixed_point(algorithm: Algorithm[Any]) -> None:
             )
 
 
-def check_exactness(algorithm: Algorithm[Any]) -> None:
+def check_exactness(trial: Rehearsal) -> None:
     """If it says so: with different data and no noise it reaches the optimum, to 1e-8."""
-    if not algorithm.exact:
+    if not trial.algorithm.exact:
         return
-    net = suitable(algorithm)
-    reached = [_distance(algorithm, net, lr) for lr in EXACT_STEPS]
-    if not min(reached) < EXACT:
+    quiet, nearest = replace(trial, noise=0.0), float("inf")
+    for lr in EXACT_STEPS:
+        nearest = min(nearest, _distance(quiet, lr))
+        if nearest < EXACT:
+            break
+    else:
         raise FailedCheckError(
-            f"exact = True, but without noise it stays {min(reached):.1e} from the optimum, "
+            f"exact = True, but without noise it stays {nearest:.1e} from the optimum, "
             f"after {MOST_STEPS} steps of the best of {', '.join(map(str, EXACT_STEPS))}",
             "set exact = False, or look at what the trackers sum to",
         )
 
 
-def _distance(algorithm: Algorithm[Any], net: Network, step: float) -> float:
-    trial, mixer = Rehearsal(algorithm, net, noise=0.0), DenseMixer(net)
-    lr = step / algorithm.moves_by(perron(net).n_pi)
+def _distance(trial: Rehearsal, step: float) -> float:
+    algorithm, mixer, lr = trial.algorithm, DenseMixer(trial.net), step / trial.moves_by
     s, gap = algorithm.init(trial.start()), float("inf")
     for t in range(MOST_STEPS):
         mixer.t = t
         s = trial.take_local_steps(t, s, lr)
         s = algorithm.step(s, trial.gradient(t, algorithm.point(s)), mixer, lr)
         if t % 100 == 99:
-            gap = float((answer(algorithm, net, s) - optimum(net.n)).abs().max())
+            gap = float((trial.answer(s) - optimum(trial.net.n)).abs().max())
             if not gap < 1e6 or gap < EXACT / 10:
                 break
     return gap if gap == gap else float("inf")
 
 
-def check_costs(algorithm: Algorithm[Any]) -> None:
+def check_tracker(trial: Rehearsal) -> None:
+    """If it has trackers, they sum to the sum of the gradients, or of the momenta."""
+    algorithm, steps = trial.algorithm, list(trial.states())
+    beta, seen, momenta = 1 - 1 / algorithm.speed, None, torch.zeros(DIM, dtype=torch.float64)
+    for t, ((_, g), (after, _)) in enumerate(pairwise(steps)):
+        seen, momenta = g.sum(-2), beta * momenta + g.sum(-2)
+        tracker = algorithm.tracker(after)
+        if tracker is None:
+            return
+        gap = min(relative_gap(tracker.sum(-2), seen), relative_gap(tracker.sum(-2), momenta))
+        if not gap < CLOSE:
+            raise FailedCheckError(
+                f"after {t + 1} steps the sum of the trackers is off by {gap:.1e}",
+                "push what is tracked, add g and subtract the g of the step before; or return "
+                "None from tracker()",
+            )
+
+
+def check_moves(trial: Rehearsal) -> None:
+    """Along equal gradients the answer moves as far as declared, in the long run."""
+    algorithm, mixer = trial.algorithm, DenseMixer(trial.net)
+    if not algorithm.linear:
+        return
+    g, lr = torch.full_like(trial.start(), 0.1), 0.01  # so small that nothing is clipped
+    s, places = algorithm.init(trial.start()), []
+    for t in range(SETTLING + MOVING):
+        if t in (SETTLING, SETTLING + MOVING - 1):
+            places.append(trial.answer(s))
+        mixer.t = t
+        s = take_local_steps(algorithm, s, lambda k, x: g, lr)
+        s = algorithm.step(s, g, mixer, lr)
+    per_step = float((places[0] - places[1]).mean()) / (MOVING - 1) / lr / 0.1
+    wanted = trial.moves_by * (algorithm.local_steps + 1)
+    if not abs(per_step - wanted) < 0.02 * wanted:
+        raise FailedCheckError(
+            f"a step moves the answer by {per_step:.4g} gradients, declared are {wanted:.4g}",
+            "say so by moves_by_n_pi, speed or moves_by(n_pi): fair step sizes are divided by it",
+        )
+
+
+def check_costs(trial: Rehearsal) -> None:
     """Every step after the third keeps and sends as much; undeclared verbs are not used."""
+    algorithm = trial.algorithm
     variables, _, sent = costs(algorithm)
-    trial = _trials(algorithm)[1]
     allowed = {need.name.lower() for need in _VERBS if need in algorithm.needs if need.name}
     for t, (s, g) in enumerate(trial.states()):
         mixer = RecordingMixer(DenseMixer(trial.net))
-        after = algorithm.step(copied(s), g, mixer, trial.lr)
+        after = algorithm.step(copy_state(s), g, mixer, trial.lr)
         wrong = {call.verb for call in mixer.calls} - allowed
         if wrong:
             raise FailedCheckError(
@@ -281,17 +319,21 @@ CHECKS: dict[str, Check] = {
     "trials": check_trials,
     "fixed point": check_fixed_point,
     "exactness": check_exactness,
+    "tracker": check_tracker,
+    "moves": check_moves,
     "costs": check_costs,
 }
 
 
 @torch.no_grad()
-def check_algorithm(algorithm: Algorithm[Any], checks: Sequence[str] = ()) -> list[CheckResult]:
-    """Hold an algorithm to the contract; all checks, or those named.
+def check_algorithm(
+    algorithm: Algorithm[Any], checks: Sequence[str] = (), net: Network | None = None
+) -> list[CheckResult]:
+    """Hold an algorithm to the contract: by all checks or those named, on a network that suits it.
 
     >>> from digrad.algorithms import DSGD
-    >>> [verdict.failure for verdict in check_algorithm(DSGD(), ["rows", "trials"])]
+    >>> [result.failure for result in check_algorithm(DSGD(), ["rows", "trials"])]
     ['', '']
     """
-    chosen = {name: CHECKS[name] for name in checks} if checks else CHECKS
-    return list(verdicts(chosen, algorithm))
+    wanted = {name: CHECKS[name] for name in checks} if checks else CHECKS
+    return list(verdicts(wanted, Rehearsal(algorithm, net or suitable_network(algorithm))))

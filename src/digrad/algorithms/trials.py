@@ -5,7 +5,7 @@ that depends on node and step alone.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from digrad.theory.eigenvectors import perron
 
 STEPS = 40  # so many that a reader of old variables at every tenth is met
 DIM = 4
+MAGNITUDES = (1e-3, 1.0, 1e3)  # of gradients; step sizes are divided by them
 
 
 class DenseMixer:
@@ -92,10 +93,19 @@ class Rehearsal:
     size: float = 1.0
     noise: float = 0.3
 
+    def sizes(self) -> "list[Rehearsal]":
+        """Return the same with small, common and large gradients."""
+        return [replace(self, size=size) for size in MAGNITUDES]
+
     @cached_property
+    def moves_by(self) -> float:
+        """How far the answer moves, in mean gradients."""
+        return self.algorithm.moves_by(perron(self.net).n_pi)
+
+    @property
     def lr(self) -> float:
         """A step that suits most methods, divided by how far this one moves."""
-        return 0.05 / self.size / self.algorithm.moves_by(perron(self.net).n_pi)
+        return 0.05 / self.size / self.moves_by
 
     def start(self) -> Tensor:
         """Equal rows."""
@@ -115,6 +125,12 @@ class Rehearsal:
 
         return take_local_steps(self.algorithm, s, gradient, lr)
 
+    def answer(self, s: Any) -> Tensor:
+        """Return the method's answer as one row."""
+        rows = self.algorithm.answer(s)
+        root = torch.from_numpy(perron(self.net).pi_R)
+        return root @ rows if self.algorithm.root_weighted else rows.mean(-2)
+
     def states(self, steps: int = STEPS) -> Iterator[tuple[Any, Tensor]]:
         """Yield the state before each step, and the gradients of that step."""
         mixer, s = (
@@ -126,7 +142,7 @@ class Rehearsal:
             s = self.take_local_steps(t, s, self.lr)
             g = self.gradient(t, self.algorithm.point(s))
             yield s, g
-            s = check_state(self.algorithm, self.algorithm.step(copied(s), g, mixer, self.lr))
+            s = check_state(self.algorithm, self.algorithm.step(copy_state(s), g, mixer, self.lr))
 
 
 def _drawn(*shape: int, seed: int) -> Tensor:
@@ -145,12 +161,12 @@ def optimum(n: int) -> Tensor:
     return (curvature * own).sum(0) / curvature.sum(0)
 
 
-def copied(state: Any) -> Any:
+def copy_state(state: Any) -> Any:
     """Return the state with memory of its own for every variable."""
     return type(state)(*(None if value is None else value.clone() for value in state))
 
 
-def suitable(algorithm: Algorithm[Any], n: int = 7) -> Network:
+def suitable_network(algorithm: Algorithm[Any], n: int = 7) -> Network:
     """Return a network that the algorithm accepts, the least regular one first."""
     links = [(i, (i + 1) % n) for i in range(n)] + [(0, 2), (0, 4), (0, 5), (3, 0), (5, 2), (6, 2)]
     mixed = Digraph(n, [(a % n, b % n) for a, b in links if a % n != b % n])
@@ -165,7 +181,7 @@ def suitable(algorithm: Algorithm[Any], n: int = 7) -> Network:
     raise ParameterError(said)
 
 
-def different(state: Any, other: Any) -> str:
+def differing_variable(state: Any, other: Any) -> str:
     """Return the first variable in which two states differ in any bit."""
     for name, a, b in zip(state._fields, state, other, strict=True):
         if (a is None) != (b is None):
@@ -179,15 +195,8 @@ def _both_nan(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
 
 
-def apart(a: Tensor, b: Tensor) -> float:
+def relative_gap(a: Tensor, b: Tensor) -> float:
     """How far two tensors are apart, beside the size of the second."""
     if a.shape != b.shape:
         return float("inf")
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-300))
-
-
-def answer(algorithm: Algorithm[Any], net: Network, s: Any) -> Tensor:
-    """Return the method's answer as one row."""
-    rows = algorithm.answer(s)
-    root = torch.from_numpy(perron(net).pi_R)
-    return root @ rows if algorithm.root_weighted else rows.mean(-2)

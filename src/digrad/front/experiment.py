@@ -13,6 +13,7 @@ from digrad.algorithms import methods as names_of_methods
 from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
 from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.tables import arguments, typed
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
 from digrad.front.networks import labelled
@@ -23,8 +24,6 @@ from digrad.results.experiment import (
     Experiment,
     KindSpec,
     NetworkSpec,
-    arguments,
-    typed,
 )
 from digrad.runs.planning import Overrides
 

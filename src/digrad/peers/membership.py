@@ -29,15 +29,15 @@ differ in it do not get to know each other.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal
 
 from digrad.base.checks import real
 from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
+from digrad.base.tables import read_table
 from digrad.networks.network import Network
 from digrad.networks.registry import build
 from digrad.peers.keys import certificate
@@ -77,7 +77,7 @@ class Dial:
 
     sender: str
     receiver: str
-    dial: str
+    dial: Literal["sender", "receiver"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ class Membership:
         real(self.timeout, "timeout", above=0)
         real(self.start, "start", above=0)
         real(self.grace, "grace", least=0, most=self.timeout, hint="at most the timeout")
+        if not self.nodes:
+            raise MembershipError(message("the file lacks nodes", hint=_WRITE["nodes"]))
         if HUB in self.nodes:
             raise MembershipError(message(f"no node can be called {HUB!r}", hint="rename it"))
         for name, site in self.sites.items():
@@ -205,7 +207,9 @@ def load_membership(path: str | Path) -> Membership:
         hint = "a membership file is TOML: run, [network], [nodes.NAME]; see the guide on peers"
         raise FileFormatError(message(f"{file}: {what}", hint=hint)) from None
     try:
-        made: Membership = _read(Membership, table, "the file", folder=file.parent)
+        made: Membership = read_table(
+            Membership, table, whole="the file", hints=_WRITE, folder=file.parent
+        )
         made.check_links(links_of(made.graph))
     except DigradError as error:
         raise MembershipError(f"{file}: {error}") from error
@@ -245,50 +249,10 @@ def _check_names(net: Network, nodes: Mapping[str, Site]) -> None:
             raise MembershipError(message(f"{lacking[0]} {what}", hint=hint))
 
 
-GUIDE = "see the guide on peers"
 _WRITE = {
+    "run": "see the guide on peers",
     "nodes": "a table [nodes.NAME] for each, with what `digrad keys new NAME` prints; "
     "`digrad peers --local N` needs none",
     "key": "what `digrad keys new NAME` prints",
     "network": 'for example [network] with topology = "exponential"',
 }
-
-
-def _read(cls: type, table: Any, where: str, **more: Any) -> Any:
-    """Make an object of a table; unknown keys are errors with a suggestion."""
-    if not isinstance(table, Mapping):
-        raise MembershipError(f"{where} must be a table, got {shown(table)}")
-    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
-    values = dict[str, Any]()
-    for key, value in table.items():
-        lookup(known, key, f"key in {where}")
-        values[key] = _typed(value, hints[key], f"{where}: {key}")
-    for name, spec in known.items():
-        bare = spec.default is MISSING and spec.default_factory is MISSING
-        if bare and name not in values:
-            raise MembershipError(message(f"{where} lacks {name}", hint=_WRITE.get(name, GUIDE)))
-    return cls(**values, **more)
-
-
-def _typed(value: Any, kind: Any, where: str) -> Any:
-    if isinstance(kind, UnionType):
-        kind = get_args(kind)[0]
-    if kind is Site:
-        return _read(Site, value, where)
-    if kind == dict[str, Site]:
-        if not isinstance(value, Mapping) or not value:
-            raise MembershipError(f"{where} must be tables [nodes.NAME], got {shown(value)}")
-        return {name: _read(Site, one, f"nodes.{name}") for name, one in value.items()}
-    if kind == tuple[Dial, ...]:
-        made = tuple(_read(Dial, one, "links") for one in value)
-        for one in made:
-            lookup({"sender": 0, "receiver": 0}, one.dial, "end of a link to dial")
-        return made
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    plain = dict if kind == dict[str, Any] else kind
-    if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        wanted = {str: "a text in quotes", float: "a number", int: "a whole number"}
-        said = wanted.get(plain, "true or false" if plain is bool else "a table")
-        raise MembershipError(f"{where} must be {said}, got {shown(value)}")
-    return value

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from inspect import Parameter, signature
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from digrad.base.checks import real
 from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.former_names import with_present_names
 from digrad.base.own_code import is_own
+from digrad.base.tables import BESIDE, TableError, read_table
 from digrad.networks import AnyNetwork, build_any
 from digrad.results.edits import apply_edits
 
 
-class ExperimentError(DigradError, ValueError):
+class ExperimentError(TableError):
     """An experiment that cannot be run as it is written."""
 
 
@@ -111,7 +110,7 @@ class KindSpec:
     """A problem or a schedule: its name in the registry and its parameters."""
 
     kind: str
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict, metadata=BESIDE)
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Experiment:
     algorithms: tuple[AlgorithmSpec, ...]
     problem: KindSpec
     steps: int
-    lr: tuple[float, ...]
+    lr: tuple[float, ...] = ()
     name: str = "experiment"
     seeds: tuple[int, ...] = (0,)
     schedule: KindSpec = field(default_factory=lambda: KindSpec("constant"))
@@ -276,31 +275,26 @@ def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     table = _present(table)
     if table.get("clock") == {}:  # a clock with its defaults, not none at all
         table = {**table, "clock": {"compute": 1.0}}
-    made: Experiment = _read(Experiment, table, "")
+    made: Experiment = read_table(Experiment, table, whole="the experiment")
     return made
 
 
 def to_table(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment as nested plain values, as a TOML file holds them."""
-    plain: dict[str, Any] = asdict(experiment)
-    del plain["folders"]
-    if not plain["grown_from"]:  # as experiments were written before they could grow
-        del plain["grown_from"]
-    for key in ("clock", "tried"):  # as experiments were written before there were any
-        if not plain[key]:
-            del plain[key]
-    if plain["precision"] == "full":  # as experiments were written before there was a choice
-        del plain["precision"]
-    # What is not said is left out, as experiments were written before it could be said.
-    for algorithm in plain["algorithms"]:
-        for key in ("lr_on", "estimator", "compress"):
-            if not algorithm[key]:
-                del algorithm[key]
-    for network in plain["networks"]:
-        for key in ("files", "exchange_every", "keep", "loss"):
-            if network[key] == getattr(NetworkSpec, key):
-                del network[key]
+    """Return an experiment as nested plain values, as a TOML file holds them, but empty options."""
+    plain = _filled(replace(experiment, folders=()))
+    plain["networks"] = [_filled(network) for network in experiment.networks]
+    plain["algorithms"] = [_filled(algorithm) for algorithm in experiment.algorithms]
     return plain
+
+
+def _filled(spec: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, but those that are empty, as they are by default."""
+    plain = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(spec)
+    }
+    empty = {key for key, value in plain.items() if value in ("", (), {})}
+    return {k: v for k, v in asdict(spec).items() if not (k in empty and v == plain[k])}
 
 
 def found(file: str, folders: Sequence[Path]) -> str:
@@ -308,95 +302,6 @@ def found(file: str, folders: Sequence[Path]) -> str:
     if not file:
         return file
     return next((str(f / file) for f in folders if (f / file).is_file()), file)
-
-
-def arguments(
-    function: Any, params: Mapping[str, Any], where: str, given: tuple[str, ...]
-) -> dict[str, Any]:
-    """Check a table of parameters against a function's signature and return it, typed."""
-    hints = get_type_hints(function)
-    accepts = {
-        name: p
-        for name, p in signature(function).parameters.items()
-        if name not in given and p.kind is not Parameter.VAR_KEYWORD
-    }
-    found = {}
-    for key, value in params.items():
-        lookup(accepts, key, f"key in {where}")
-        found[key] = typed(value, hints.get(key, Any), f"{where}.{key}")
-    missing = [k for k, p in accepts.items() if p.default is Parameter.empty and k not in found]
-    if missing:
-        raise ExperimentError(f"{where} lacks {', '.join(missing)}")
-    return found
-
-
-def _read(cls: type, table: Any, where: str) -> Any:
-    if not isinstance(table, Mapping):
-        raise ExperimentError(f"{where} must be a table, got {shown(table)}")
-    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
-    values: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
-    free = cls is KindSpec  # a kind's parameters stand beside it, not in a table of their own
-    for key, value in table.items():
-        if free and key not in known:
-            beside[key] = value
-            continue
-        lookup(known, key, f"key {'in ' + where if where else 'of the experiment'}")
-        values[key] = typed(value, hints[key], f"{where}.{key}" if where else key)
-    if beside:
-        values["params"] = {**values.get("params", {}), **beside}
-    for name, spec in known.items():
-        required = spec.default is MISSING and spec.default_factory is MISSING
-        if required and name not in values:
-            raise ExperimentError(f"{where or 'the experiment'} lacks {name}")
-    return cls(**values)
-
-
-def typed(value: Any, kind: Any, where: str) -> Any:
-    """Return a value as the type that is asked for, or say what was expected."""
-    origin, options = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return value
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise ExperimentError(f"{where} must be a table, got {shown(value)}")
-        return {k: typed(one, options[1], f"{where}.{k}") for k, one in value.items()}
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
-                what, one = f"{where} must be a list, got {shown(value)}", f"[{shown(value)}]"
-                hint = f"write {one} for that one, or [0, 1, 2]"
-                raise ExperimentError(message(what, hint=hint))
-            value = [value]
-        return tuple(typed(item, options[0], f"{where}[{k}]") for k, item in enumerate(value))
-    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__"):
-        return _read(kind, value, where)
-    if options:  # a union, such as int | None, or a Literal
-        return _any_of(value, options, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return real(value, where)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        names = {
-            int: "a whole number",
-            float: "a number",
-            str: "a text in quotes",
-            bool: "true or false",
-        }
-        raise ExperimentError(f"{where} must be {names.get(kind, kind)}, got {shown(value)}")
-    return value
-
-
-def _any_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
-    if value in [option for option in options if not isinstance(option, type)]:
-        return value
-    for option in options:
-        if isinstance(option, type) and option is not type(None):
-            try:
-                return typed(value, option, where)
-            except ExperimentError:
-                continue
-    names = ", ".join(getattr(o, "__name__", repr(o)) for o in options if o is not type(None))
-    raise ExperimentError(f"{where} must be one of: {names}; got {shown(value)}")
 
 
 def _text(value: Any) -> str:

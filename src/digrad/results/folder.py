@@ -45,8 +45,6 @@ from digrad.results.lock import locked
 LARGEST_JOB = 1 << 40  # bytes: as large as a state may be
 # What NumPy and zipfile raise on bytes that are not what was written.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile)
-# Options of images and LIBSVM files, written down once even where a model or a split has none.
-FORMER_DEFAULTS = {"dropout": 0.5, "norm": "group", "alpha": 0.5, "k": 1}
 Records = NDArray[np.float64]
 Labels = list[tuple[str, str, float, int]]  # network, algorithm, step size and seed of each trial
 
@@ -129,7 +127,7 @@ class RunFolder:
         """
         if not self.holds_run:
             if resume:
-                hint = f"start it without {param('resume')}"
+                hint = f"start it without {param('resume', True)}"
                 raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
             if os.path.exists(self._job_path(0)):
                 what = f"{self.path} holds jobs of a run, but not the experiment they belong to"
@@ -139,7 +137,7 @@ class RunFolder:
             hint = f"{param('resume', True)} goes on with it; {param('out')} names another folder; "
             hint += "`digrad run --extend` adds to it, `digrad run --force` puts it aside"
             raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
-        before = _as_now(load_experiment(self.path / "experiment.toml"), experiment)
+        before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
         # Files are sought where they are now, or the copies here would hide that they changed.
         return replace(before, folders=experiment.folders)
@@ -289,12 +287,11 @@ def _unpacked(path: Path) -> JobFile:
     with np.load(BytesIO(plain_bytes(path, LARGEST_JOB)), allow_pickle=False) as data:
         state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
         answers = data.get("answers")
-        made_by = json.loads(str(data["made_by"])) if "made_by" in data else {}
+        made_by = json.loads(str(data["made_by"]))
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
-        each = int(data["each"]) if "each" in data else 1  # older runs lack it
         own = declared(json.loads(str(data["metrics"]))) if "metrics" in data else ()
-        tail = answers, made_by, each, data.get("axes"), own
+        tail = answers, made_by, int(data["each"]), data.get("axes"), own
         return JobFile(*head, data["diverged_at"], state, *tail)
 
 
@@ -364,24 +361,16 @@ def _cell(x: float) -> str:
     return str(int(x)) if abs(x) < 1e15 and x == int(x) else repr(x)
 
 
-def _as_now(before: Experiment, now: Experiment) -> Experiment:
-    """Leave out options that files of runs once held whether they were used or not."""
-    if before.problem.kind not in ("images", "libsvm"):
-        return before
-    said, params = now.problem.params, before.problem.params
-    kept = {k: v for k, v in params.items() if k in said or FORMER_DEFAULTS.get(k) != v}
-    return replace(before, problem=replace(before.problem, params=kept))
-
-
 def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> None:
-    for key in before:
-        if before[key] != now.get(key):
-            if isinstance(before[key], Mapping) and isinstance(now.get(key), Mapping):
-                _refuse_changes(before[key], now[key], f"{within}{key}.")
+    for key in {**before, **now}:
+        was, is_ = before.get(key), now.get(key)
+        if was != is_:
+            if isinstance(was, Mapping) and isinstance(is_, Mapping):
+                _refuse_changes(was, is_, f"{within}{key}.")
             raise RunFolderError(
                 message(
                     f"the experiment has changed since this run began: {within}{key} was "
-                    f"{before[key]!r} and is {now.get(key)!r}",
+                    f"{was!r} and is {is_!r}",
                     hint=f"undo the change, or start a new run with {param('out')}",
                 )
             )

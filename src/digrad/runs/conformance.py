@@ -16,7 +16,7 @@ import torch.distributed as dist
 from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.trials import apart, suitable
+from digrad.algorithms.trials import Rehearsal, relative_gap, suitable_network
 from digrad.base.check_results import CheckResult, FailedCheckError, verdicts
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
@@ -47,11 +47,12 @@ def check_target(target: str) -> Iterator[CheckResult]:
     checks = dict(of_problems.CHECKS)
     if isinstance(subject, Algorithm):
 
-        def on_processes(algorithm: Algorithm[Any]) -> None:
+        def on_processes(trial: Rehearsal) -> None:
             """Two real processes come to the simulator's numbers."""
-            check_processes(algorithm, target)
+            check_processes(trial.algorithm, target)
 
         checks = of_algorithms.CHECKS | {"processes": on_processes}
+        subject = Rehearsal(subject, suitable_network(subject))
     elif isinstance(subject, Asynchronous):
         checks = dict(unwaiting_checks.CHECKS)
     elif isinstance(subject, Method):
@@ -102,13 +103,13 @@ def _called(make: Any, target: str) -> Any:
 
 def check_processes(algorithm: Algorithm[Any], target: str) -> None:
     """Compare two processes, which find the algorithm by ``target``, with the simulator."""
-    net = suitable(algorithm)
+    net = suitable_network(algorithm)
     here = run(algorithm, Simulator(net, dtype=torch.float64))
     with TemporaryDirectory(prefix="digrad-check-") as folder:
         _start_two(target, Path(folder))
         there = torch.load(Path(folder) / "state", weights_only=True)
     for name, value in here.items():
-        gap = apart(there[name], value) if name in there else float("inf")
+        gap = relative_gap(there[name], value) if name in there else float("inf")
         if not gap < of_algorithms.CLOSE:
             raise FailedCheckError(
                 f"after {STEPS} steps {name} of two processes is off by {gap:.1e} "
@@ -122,7 +123,7 @@ def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
     problem: Problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
     if isinstance(algorithm, Estimated):
         problem = Logistic.generate(engine.n, 5, samples=6, dtype=torch.float64)
-    lr = 0.05 / algorithm.moves_by(perron(suitable(algorithm)).n_pi)
+    lr = 0.05 / algorithm.moves_by(perron(suitable_network(algorithm)).n_pi)
     trials = Trials(seeds=[3, 4], lr=[lr, lr / 2])
     recursion = Recursion(algorithm, engine, problem, trials, lambda t: 1.0)
     state = recursion.advance(recursion.start(), STEPS).state
@@ -134,7 +135,7 @@ def rank(target: str, folder: str, number: str) -> None:
     where = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=where, rank=int(number), world_size=2)
     algorithm = make(target)
-    with Processes(suitable(algorithm), dtype=torch.float64, timeout=SECONDS) as engine:
+    with Processes(suitable_network(algorithm), dtype=torch.float64, timeout=SECONDS) as engine:
         own = run(algorithm, engine)
         whole = {name: engine.gather(value.contiguous()) for name, value in own.items()}
         if engine.rank == 0:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from digrad.base.errors import message
+from digrad.base.tables import typed
 from digrad.results.edits import parse_edit
-from digrad.results.experiment import Experiment, ExperimentError, load_experiment, typed
+from digrad.results.experiment import Experiment, ExperimentError, load_experiment
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.launches import Launch
 from digrad.results.lock import locked
@@ -125,7 +126,7 @@ def _recipe(job: Job) -> tuple[Any, ...]:
         repr(job.method),
         trials,
         job.scale,
-        job.pace,
+        job.mode,
     )
 
 

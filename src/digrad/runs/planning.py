@@ -15,22 +15,23 @@ from digrad.algorithms.compression.compressed import check_messages, compressed
 from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
 from digrad.algorithms.needs import check
 from digrad.algorithms.transit import in_transit
+from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
 from digrad.base.memory import check_memory
 from digrad.base.own_code import OwnCode, is_own
+from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
 from digrad.engines.changing import mixes_sparsely
 from digrad.networks import AnyNetwork, Timetable
 from digrad.networks.timetable import silent_links
-from digrad.problems import PROBLEMS
+from digrad.problems import PROBLEMS, SPLITS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
-from digrad.problems.options import option_defaults
+from digrad.problems.models import MODELS
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,
     ExperimentError,
-    arguments,
     to_table,
 )
 from digrad.results.folder import Labels
@@ -72,7 +73,7 @@ class Job:
     trials: Trials  # with the step sizes as the user gave them
     scale: float  # what those are multiplied by
     schedule: Schedule
-    pace: StepMode
+    mode: StepMode
     gauge: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
@@ -148,8 +149,8 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _parts(experiment, name, spec, method, problem):
-            pace = _pace(experiment, net, problem, method, len(trials))
-            work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
+            mode = _step_mode(experiment, net, problem, method, len(trials))
+            work = (name, spec.label, net, method, problem, trials, scale, schedule, mode, gauge)
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
     return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
@@ -186,7 +187,9 @@ def resolved(experiment: Experiment) -> Experiment:
         make = _named(PROBLEMS, problem.kind, "problem.kind", experiment)
         params = full(make, problem.params, GIVEN)
         if not is_own(problem.kind):
-            params = option_defaults(make, params) | params
+            for what, table in (("model", MODELS), ("split", SPLITS)):
+                own = defaults(table, params.get(what), signature(make).parameters)
+                params = own | params
         problem = replace(problem, params=params)
     if schedule.kind in SCHEDULES:
         params = full(SCHEDULES[schedule.kind], schedule.params, ())
@@ -447,7 +450,7 @@ def _traceable(method: Method[Any], problem: Problem) -> bool:
     return method.traceable and bool(getattr(problem, "traceable", True))
 
 
-def _pace(
+def _step_mode(
     experiment: Experiment, net: AnyNetwork, problem: Problem, method: Method[Any], trials: int
 ) -> StepMode:
     """Say whether to take several steps at once, and whether to compile the gradient."""

@@ -14,10 +14,10 @@ import torch
 from digrad.algorithms import Method, as_method, check
 from digrad.base.checks import real
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
 from digrad.networks import AnyNetwork
 from digrad.problems import Quadratic
-from digrad.results.experiment import arguments
 from digrad.runs.events import make_loop
 from digrad.runs.metrics import Evaluator
 from digrad.runs.planning import with_memory

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.kept import RandomK, TopK
@@ -10,6 +10,7 @@ from digrad.algorithms.compression.levels import QSGD, Dither, Nearest, Sign
 from digrad.algorithms.compression.single import BF16, Identity, Rounding
 from digrad.algorithms.contract import Verb
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.tables import typed
 
 COMPRESSORS: dict[str, type[Compressor]] = {
     cls.kind: cls for cls in (TopK, RandomK, QSGD, Dither, Nearest, Sign, Rounding, BF16, Identity)
@@ -140,21 +141,9 @@ def _read(table: dict[str, Any], default: Compression | None) -> Compression:
     else:
         made = lookup(COMPRESSORS, str(kind), "kind in compress")
     takes = {one.name: one for one in fields(made)}  # type: ignore[arg-type]
+    own, types = get_type_hints(Compression), get_type_hints(made)
     for key, value in table.items():
         lookup(dict.fromkeys([*takes, *sorted(options)]), key, "key in compress")
-        (params if key in takes else base)[key] = _typed(key, value)
+        chosen = params if key in takes else base
+        chosen[key] = typed(value, {**own, **types}[key], f"{key} in compress")
     return Compression(made(**params), **base)
-
-
-def _typed(key: str, value: Any) -> Any:
-    kinds: dict[str, tuple[type, str]] = {
-        **dict.fromkeys(("k", "block", "bits", "levels"), (int, "a whole number")),
-        **dict.fromkeys(("start", "scheme", "push_scheme"), (str, "a text")),
-        "unbiased": (bool, "true or false"),
-    }
-    kind, called = kinds.get(key, (float, "a number"))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ParameterError(f"{key} in compress must be {called}, got {value!r}")
-    return value

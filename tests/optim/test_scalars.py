@@ -58,7 +58,7 @@ def test_entries_every_so_many_steps() -> None:
     made, writer = models(net.n), Written()
     opt = Decentralized([m.parameters() for m in made], "push-pull", net)
     train(opt, made, 1)
-    opt.watch(writer, every=2)
+    opt.watch(writer, log_every=2)
     for t in range(1, 6):
         opt.zero_grad()
         total = sum(losses(made, t))
@@ -117,7 +117,7 @@ def test_whatever_has_a_method_log(tmp_path: Path) -> None:
     for logger in (kept, CSVLogger(path)):
         made = models(net.n)
         opt = Decentralized(made, "push-pull", net)
-        opt.watch(logger, every=2)
+        opt.watch(logger, log_every=2)
         train(opt, made, 4)
     assert [step for step, _ in kept.entries] == [2, 4]
     header, *lines = path.read_text().splitlines()
@@ -133,9 +133,9 @@ def test_several_loggers(tmp_path: Path) -> None:
     net, often, seldom = network_of("push-pull"), Kept(), Kept()
     made = models(net.n)
     opt = Decentralized(made, "push-pull", net)
-    opt.watch(often, every=2)
-    opt.watch(tmp_path / "scalars.csv", every=2)
-    opt.watch(seldom, every=3)
+    opt.watch(often, log_every=2)
+    opt.watch(tmp_path / "scalars.csv", log_every=2)
+    opt.watch(seldom, log_every=3)
     train(opt, made, 6)
     assert [step for step, _ in often.entries] == steps_of(tmp_path / "scalars.csv") == [2, 4, 6]
     assert [step for step, _ in seldom.entries] == [3, 6]

@@ -401,7 +401,7 @@ def test_scalars_are_measured_among_peers_and_by_who_is_left(
 
     def work(name: str) -> None:
         node = run.node(name)
-        node.opt.watch(CSVLogger(tmp_path / f"{name}.csv"), every=5)
+        node.opt.watch(CSVLogger(tmp_path / f"{name}.csv"), log_every=5)
         trained(node, 12)
         if name == "n0":  # the one that writes
             node.vanish()

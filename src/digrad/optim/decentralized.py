@@ -21,6 +21,7 @@ from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.transit import in_transit
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.former_names import takes_former_names
 from digrad.networks import AnyNetwork
 from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
@@ -339,7 +340,8 @@ class Decentralized(torch.optim.Optimizer):
         """
         return self._watch.seconds
 
-    def watch(self, logger: Logger | Writer | str | Path, every: int = 100) -> None:
+    @takes_former_names
+    def watch(self, logger: Logger | Writer | str | Path, log_every: int = 100) -> None:
         """Log scalars every so many steps; call it on every rank, once for each logger.
 
         See ``digrad.optim.scalars.ScalarLog`` for which. Only rank 0 writes; measuring costs two
@@ -350,9 +352,9 @@ class Decentralized(torch.optim.Optimizer):
                 ``SummaryWriter``, a run of Weights & Biases, or whatever has a method
                 ``log(scalars, step)``; see ``digrad.optim.loggers``. Ranks other than 0 may pass
                 anything.
-            every: how many steps from one entry to the next.
+            log_every: how many steps from one entry to the next.
         """
-        self._watch.open(logger, every)
+        self._watch.open(logger, log_every)
 
     def _measured(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Return what all nodes measure together; nothing where the others have done so."""

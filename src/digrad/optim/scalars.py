@@ -50,7 +50,7 @@ class ScalarLog:
 
     def open(self, logger: Any, every: int) -> None:
         """Write to one logger more; called on every rank, and only rank 0 writes."""
-        entries = _Entries(logger, whole(every, "every", least=1, hint="try 100"))
+        entries = _Entries(logger, whole(every, "log_every", least=1, hint="try 100"))
         if self._rows.engine.rank == 0:
             entries.logger = as_logger(logger)
         self._loggers.append(entries)

@@ -12,10 +12,8 @@ from torch.func import functional_call
 
 from digrad.kernels import Pair, on_streams
 from digrad.problems.augmentation import Augmentation
-from digrad.problems.flat_module import FlatModule
-from digrad.problems.losses import Loss
-from digrad.problems.many_rows import all_rows
-from digrad.problems.tracing import traced
+from digrad.problems.evaluation import Loss
+from digrad.problems.flat_module import FlatModule, all_rows
 
 # From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
 Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
@@ -140,3 +138,37 @@ def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
     points = rows.detach().requires_grad_()
     loss, buffers = total(points, *columns)
     return torch.autograd.grad(loss, points)[0], buffers
+
+
+Function = Callable[..., Any]
+
+
+def traced(function: Function) -> Function:
+    """Return what does the same operations, without the Python that picks them.
+
+    Parameters by name, vmap and autograd take longer than some of the operations themselves. What
+    was seen in the first call with tensors of such shapes is done again in later ones, so the
+    function has to be pure, and its branches may depend on shapes alone.
+    """
+    known: dict[Any, Function] = {}
+
+    def call(*tensors: Tensor) -> Any:
+        kind = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+        if kind not in known:
+            known[kind] = _operations(function, tensors)
+        return known[kind](*tensors)
+
+    return call
+
+
+def _operations(function: Function, tensors: tuple[Tensor, ...]) -> Function:
+    from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
+
+    graph = make_fx(function)(*tensors)
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:  # nothing is differentiated any more
+            node.replace_all_uses_with(node.args[0])
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    run: Function = graph
+    return run

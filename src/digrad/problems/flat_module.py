@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
 from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
-from digrad.problems.many_rows import all_rows
 from digrad.problems.randomness import refuse_lazy, refuse_randomness
 
 
@@ -292,3 +292,14 @@ def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
             "each node keeps its own, and answers are judged with their mean"
         )
     return changed
+
+
+def all_rows(function: Callable[..., Any], rows: Tensor, *columns: Tensor) -> Any:
+    """Return what a function gives for every row with what belongs to it.
+
+    On a CPU, attention is plain products: PyTorch's fused form would be called row by row.
+    """
+    if rows.is_cuda:
+        return vmap(function)(rows, *columns)
+    with sdpa_kernel(SDPBackend.MATH):
+        return vmap(function)(rows, *columns)

@@ -21,9 +21,8 @@ from digrad.problems.augmentation import Augmentation
 from digrad.problems.base import EvaluationCost, Rows
 from digrad.problems.batched_gradients import Batched, BatchedGradients
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
+from digrad.problems.evaluation import Evaluation, Loss, Pairs, WeightedSamples, for_rows, stacked
 from digrad.problems.flat_module import FlatModule
-from digrad.problems.losses import Loss, for_rows
 
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was

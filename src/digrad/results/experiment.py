@@ -1,18 +1,18 @@
 """Experiments as TOML files: every key checked, every wrong one explained."""
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
+from digrad.base.errors import DigradError, FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
-from digrad.base.former_names import with_present_names
+from digrad.base.former_names import present_name, with_present_names
 from digrad.base.own_code import is_own
 from digrad.base.tables import BESIDE, TableError, read_table
 from digrad.networks import AnyNetwork, build_any
-from digrad.results.edits import apply_edits
 
 
 class ExperimentError(TableError):
@@ -314,3 +314,58 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _is_file_name(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not set(name) & set('/\\\0:*?"<>|')
+
+
+FORM = "write KEY=VALUE, as in steps=10, seeds=0,1,2 or problem.batch=16"
+
+
+def apply_edits(table: MutableMapping[str, Any], edits: Iterable[str]) -> None:
+    """Change the tables of an experiment's file before they are checked.
+
+    >>> table = {"steps": 5, "algorithms": [{"algorithm": "sgp", "name": "mine"}]}
+    >>> apply_edits(table, ["steps=10", "seeds=0,1", "algorithms.mine.lr=0.1"])
+    >>> table["steps"], table["seeds"], table["algorithms"][0]["lr"]
+    (10, [0, 1], 0.1)
+    """
+    for text in edits:
+        path, value = parse_edit(text)
+        *way, last = path.split(".")
+        last = present_name(last, way[0] if way else "experiment")
+        place: Any = table
+        for key in way:
+            place = _within(place, key, text)
+        if not isinstance(place, MutableMapping):
+            raise ParameterError(message(f"{text}: there is no table to set {last!r} in"))
+        place[last] = value
+
+
+def parse_edit(text: str) -> tuple[str, Any]:
+    """Return key and value: written as in a file, as a list without brackets, or a word."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or not all(key.strip().split(".")):
+        raise ParameterError(message(f"cannot set {text!r}", hint=FORM))
+    for written in (value, f"[{value}]"):
+        try:
+            return key.strip(), tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return key.strip(), value
+
+
+def _within(place: Any, key: str, text: str) -> Any:
+    """Return a table in a table, or in a list of them by its number or name."""
+    if isinstance(place, MutableMapping):
+        return place.setdefault(key, {})
+    if isinstance(place, list):
+        return lookup(_numbered(place), key, f"part of {text.partition('=')[0]}")
+    raise ParameterError(message(f"{text}: {key!r} is not in a table", hint=FORM))
+
+
+def _numbered(tables: Sequence[Any]) -> dict[str, Any]:
+    """Return tables by what they are called, and by their number."""
+    named = {str(k): table for k, table in enumerate(tables)}
+    for table in tables:
+        if isinstance(table, MutableMapping):
+            for key in ("algorithm", "topology", "name"):
+                named |= {str(table[key]): table} if table.get(key) else {}
+    return named

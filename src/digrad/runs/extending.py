@@ -14,8 +14,7 @@ import numpy as np
 
 from digrad.base.errors import message
 from digrad.base.tables import typed
-from digrad.results.edits import parse_edit
-from digrad.results.experiment import Experiment, ExperimentError, load_experiment
+from digrad.results.experiment import Experiment, ExperimentError, load_experiment, parse_edit
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.launches import Launch
 from digrad.results.lock import locked

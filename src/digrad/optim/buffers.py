@@ -39,6 +39,14 @@ class Buffers:
         passing = _passing(modules[0]) if modules else set()
         self._stored = {_plain(name): name for name in self.names if name not in passing}
 
+    @classmethod
+    def of(cls, modules: Sequence[nn.Module], count: int) -> "Buffers":
+        """Return the buffers of modules that are given for so many own nodes."""
+        if len(modules) != count:
+            what = f"{len(modules)} models are given for {count} own nodes"
+            raise ParameterError(message(what, hint="give one module for each own node"))
+        return cls(modules)
+
     def summary(self) -> str:
         """Say in a line what all ranks must have in common."""
         shapes = [tuple(b.shape) for b in self._named(0).values()] if self._modules else []

@@ -25,7 +25,6 @@ from digrad.base.former_names import takes_former_names
 from digrad.networks import AnyNetwork
 from digrad.networks.registry import AnyNetworkLike
 from digrad.networks.timetable import silent_links
-from digrad.optim import state as stored
 from digrad.optim.agreement import disagreement, options_row
 from digrad.optim.bucket_mixer import OptimizerEngine
 from digrad.optim.buffers import Buffers
@@ -37,16 +36,16 @@ from digrad.optim.participation import (
     Participation,
     Restart,
     failure_told,
-    network_summary,
     participation,
 )
 from digrad.optim.refusals import refuse_wrapped
 from digrad.optim.rows import Rows
 from digrad.optim.scalars import ScalarLog
+from digrad.optim.stored import StoredOptimizer
 from digrad.theory.cycles import root_vectors
 
 
-class Decentralized(torch.optim.Optimizer):
+class Decentralized(StoredOptimizer):
     """Trains one model over a network: ``zero_grad``, forward, backward, ``step``.
 
     Every rank holds one node, or a block of nodes, and makes this object with the same
@@ -130,7 +129,7 @@ class Decentralized(torch.optim.Optimizer):
         check_numbers(lr=lr, weight_decay=weight_decay or 0.0)
         lookup({"stop": 0, "skip": 0}, nonfinite, "way with non-finite gradients")
         self._run, watch = participation(engine, options)
-        self._made = self._evaluating = self._interrupted = self._warned = self._looked = False
+        self._made = self._warned = self._looked = False
         method = prepare_method(algorithm, inner, options, compress)
         self.layout = lay_out(params, model)
         refuse_wrapped(self.layout.models, self._run.group)
@@ -178,11 +177,6 @@ class Decentralized(torch.optim.Optimizer):
             self.rows.restart(engine, common=how == "from one model")
 
     @property
-    def network(self) -> AnyNetwork:
-        """The network of the nodes that take part now."""
-        return self.engine.network
-
-    @property
     def left(self) -> bool:
         """Whether this node has left a run of peers: see ``leave``."""
         return self._run.left
@@ -197,16 +191,11 @@ class Decentralized(torch.optim.Optimizer):
         """The epochs of a run of peers that this node has been in."""
         return tuple(self._run.epochs)
 
-    @property
-    def algorithm(self) -> Algorithm[Any]:
-        """The algorithm, with what stands between its direction and its step."""
-        return self._groups.algorithm
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse: all ranks have laid out their rows."""
         if self._made:
-            what = "parameters cannot be added to a run: the rows have their places"
             hint = "give the groups to the optimizer when it is made"
+            what = "parameters cannot be added to a run: the rows have their places"
             raise ParameterError(message(what, hint=hint))
         super().add_param_group(param_group)
 
@@ -280,7 +269,9 @@ class Decentralized(torch.optim.Optimizer):
         """
         xhat = self.consensus_vector()
         self.compare_options()
-        buffers = self._buffers_of(models)
+        buffers = self._buffers
+        if models and models != self.layout.modules:
+            buffers = Buffers.of(models, len(self.layout.models))
         self._evaluating = True
         self.layout.show(xhat.expand(len(self.layout.models), -1))
         try:
@@ -292,14 +283,6 @@ class Decentralized(torch.optim.Optimizer):
         finally:
             self.layout.show(self.rows.models)
             self._evaluating = False
-
-    def _buffers_of(self, models: Sequence[Module]) -> Buffers:
-        if models == self.layout.modules:
-            return self._buffers
-        if models and len(models) != len(self.layout.models):
-            what = f"{len(models)} models are given for {len(self.layout.models)} own nodes"
-            raise ParameterError(message(what, hint="give one module for each own node"))
-        return Buffers(models) if models else self._buffers
 
     @torch.no_grad()
     def consensus_vector(self) -> Tensor:
@@ -325,12 +308,12 @@ class Decentralized(torch.optim.Optimizer):
             return
         names = list(self._groups.defaults)
         own = options_row(self.param_groups, names).to(self.rows.models)
-        every = self.from_all(own.expand(len(self.rows.models), -1).contiguous())
-        if self._warned or self.engine.rank or len(every) != sum(self.engine.blocks):
+        rows = self.from_all(own.expand(len(self.rows.models), -1).contiguous())
+        if self._warned or self.engine.rank or len(rows) != sum(self.engine.blocks):
             return
-        if said := disagreement(every, self.engine.blocks, self.param_groups, names):
+        if text := disagreement(rows, self.engine.blocks, self.param_groups, names):
             self._warned = True
-            warn(said, stacklevel=3)
+            warn(text, stacklevel=3)
 
     @property
     def seconds(self) -> float:
@@ -365,54 +348,6 @@ class Decentralized(torch.optim.Optimizer):
         """Tell ``watch`` the loss of this step; it costs nothing on steps that are not written."""
         self._watch.note(loss)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that the run needs to go on to the same bits, the models included.
-
-        Of modules that the optimizer knows, the buffers are included: batch norm's means.
-        ``state`` has an entry for each own node, so that torch.distributed.checkpoint stores
-        those of all ranks, and any layout of blocks can load them.
-        """
-        nodes = {
-            stored.node_name(node): dict(stored.joined(self.node_state(row)))
-            for row, node in enumerate(self.engine.nodes.tolist())
-        }
-        return {**super().state_dict(), "state": nodes, "run": self.run_state()}
-
-    def node_state(self, row: int) -> stored.Pieces:
-        """Return the variables of one own node, its buffers, and how often it skipped."""
-        self._check_usable(evaluating=True)
-        parts = stored.pieces(self.algorithm, self.rows.buckets, row) | self._buffers.state(row)
-        return {**parts, "skipped": [torch.tensor([self.skipped[row]])]}
-
-    def run_state(self) -> dict[str, Any]:
-        """Return what the nodes have in common."""
-        absent = stored.absent(self.algorithm, self.rows.buckets)
-        return {**self._about(self.network), "steps": self.t, "absent": absent}
-
-    @torch.no_grad()
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state; every rank must do so, with the state of the same step.
-
-        Raises:
-            CheckpointError: it is of another algorithm, network or model.
-        """
-        self._check_usable()
-        self.check_storable("load_state_dict")
-        stored.refuse_others(state_dict)
-        run, rows = state_dict["run"], self.engine.rows
-        stored.refuse_changes(run, self._about(self.network))
-        nodes = stored.own_nodes(state_dict["state"], rows.start, rows.stop - rows.start)
-        groups = stored.own_groups(state_dict["param_groups"], super().state_dict()["param_groups"])
-        if "m" in nodes[0]:  # begun by a scheduler, perhaps, in the run that stored it
-            self._groups.keep_momenta()
-        buffers = self._buffers.stored(nodes)
-        self.engine.forget()
-        stored.restore(self.algorithm, self.rows.buckets, nodes, run["absent"])
-        self._buffers.restore(buffers)
-        super().load_state_dict({"state": {}, "param_groups": groups})
-        self.t = int(run["steps"])
-        self.skipped = [int(node["skipped"]) for node in nodes]
-
     def close(self) -> None:
         """End the exchange with the other ranks; the models stay as they are."""
         self._run.close(self.engine)
@@ -433,26 +368,3 @@ class Decentralized(torch.optim.Optimizer):
         those steps leaves at once; the others then begin anew from their models, as after a loss.
         """
         self._run.leave()
-
-    def check_storable(self, what: str) -> None:
-        """Refuse what needs all nodes at the same step, among peers, whose nodes need not be."""
-        if self._run.not_storable:
-            raise ParameterError(f"{what} {self._run.not_storable}")
-
-    def _about(self, net: AnyNetwork) -> dict[str, str]:
-        """Return what all ranks, and all parts of a run, must have in common."""
-        return {
-            "algorithm": repr(self._method),
-            "network": network_summary(net),
-            "parameters": self.layout.summary(),
-        }
-
-    def _check_usable(self, *, evaluating: bool = False) -> None:
-        if self._evaluating and not evaluating:
-            raise ParameterError(
-                message("the parameters hold the consensus", hint="leave opt.consensus() first")
-            )
-        if self._interrupted:
-            what = f"step {self.t} was cut off by an error, so the state is half old, half new"
-            hint = "start again from the last checkpoint"
-            raise ParameterError(message(what, hint=hint))

@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, TypeAlias, TypeVar
-from warnings import warn
 
 import numpy as np
 import torch
@@ -14,6 +13,8 @@ from torch import distributed
 
 import digrad
 from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.former_names import FormerNameWarning
+from digrad.base.notices import notice
 from digrad.base.own_code import is_own
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError
@@ -241,7 +242,7 @@ def participation(
     old = {name: options.pop(name) for name in MOVED if name in options}
     for name in old:
         what = f"Decentralized({name}=...) is deprecated: write {MOVED[name].format(name)}"
-        warn(what, DeprecationWarning, stacklevel=3)
+        notice(what, FormerNameWarning)
     watch: dict[str, Any] = {}
     watch |= {name: old.pop(name) for name in ("log_dir", "log_every") if name in old}
     if engine is not None and not isinstance(engine, Participation):

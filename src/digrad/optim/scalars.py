@@ -48,9 +48,9 @@ class ScalarLog:
         if not self._begun:
             self._begun = self._ended = perf_counter()
 
-    def open(self, logger: Any, every: int) -> None:
+    def open(self, logger: Any, log_every: int) -> None:
         """Write to one logger more; called on every rank, and only rank 0 writes."""
-        entries = _Entries(logger, whole(every, "log_every", least=1, hint="try 100"))
+        entries = _Entries(logger, whole(log_every, "log_every", least=1, hint="try 100"))
         if self._rows.engine.rank == 0:
             entries.logger = as_logger(logger)
         self._loggers.append(entries)

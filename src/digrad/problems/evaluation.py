@@ -16,7 +16,7 @@ from digrad.problems.flat_module import FlatModule
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def for_rows(loss: Loss, targets: Iterable[Tensor]) -> Loss:
+def loss_for_rows(loss: Loss, targets: Iterable[Tensor]) -> Loss:
     """Return what computes the same loss of such targets, faster for many rows if that is known."""
     classes = all(not t.is_floating_point() and bool((t >= 0).all()) for t in targets)
     return cross_entropy if loss is functional.cross_entropy and classes else loss
@@ -98,7 +98,7 @@ class Evaluation:
                 total += weights @ torch.stack([losses, right], dim=-1).to(torch.float64)
             return total.to(x.dtype)
 
-        parts = (torch.split(rows, self.points) for rows in _beside(x, buffers))
+        parts = (torch.split(rows, self.points) for rows in _rows_with_buffers(x, buffers))
         found = [measure(*both) for both in zip(*parts, strict=True)]
         return torch.cat(found).view(*x.shape[:-1], 2)
 
@@ -114,7 +114,7 @@ class Evaluation:
                     total += torch.autograd.grad(weights.to(at.dtype) @ losses, at)[0]
             return total
 
-        found = [measure(*both) for both in zip(*_beside(x, buffers), strict=True)]
+        found = [measure(*both) for both in zip(*_rows_with_buffers(x, buffers), strict=True)]
         return torch.stack(found).view(x.shape)
 
     @torch.no_grad()
@@ -192,13 +192,13 @@ class Evaluation:
         return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
 
 
-def _beside(x: Tensor, buffers: Tensor) -> Pairs:
+def _rows_with_buffers(x: Tensor, buffers: Tensor) -> Pairs:
     """Return points and their buffers as rows; buffers may be the same for several points."""
     rows = x.reshape(-1, x.shape[-1])
     return rows, buffers.expand(*x.shape[:-1], -1).reshape(len(rows), buffers.shape[-1])
 
 
-def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:
+def stack_samples(data: Pairs | Dataset[Any], where: str) -> Pairs:
     """Return samples as two tensors; a dataset is read through once."""
     if isinstance(data, Dataset):
         pairs: Sequence[Any] = [data[k] for k in range(len(data))]  # type: ignore[arg-type]

@@ -53,16 +53,16 @@ class NetworkSpec:
         if sum(map(bool, (self.topology, self.file, self.files))) != 1:
             what = "needs either a topology or a file (files, of a timetable)"
             raise ExperimentError(f"networks.{self.label or '?'} {what}")
-        first, *slots = [found(file, folders) for file in self.files] or [""]
+        first, *slots = [find_file(file, folders) for file in self.files] or [""]
         try:
             return build_any(
-                self.topology or found(self.file, folders) or first,
+                self.topology or find_file(self.file, folders) or first,
                 self.n or None,
                 slots=slots,
                 exchange_every=self.exchange_every,
                 keep=self.keep,
                 loss=self.loss,
-                push_file=found(self.push_file, folders) or None,
+                push_file=find_file(self.push_file, folders) or None,
                 params={key: _text(value) for key, value in self.params.items()},
                 seed=None if self.seed < 0 else self.seed,
                 weights=self.weights or None,
@@ -250,7 +250,7 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
         stored = (file.parent / "environment.json").exists()  # with a run, as it was written then
-        table = _present(table, quiet=stored)
+        table = _rename_former_keys(table, quiet=stored)
         apply_edits(table, edits)
         # The copies that a run folder keeps of the user's own files are in its folder "code".
         return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
@@ -258,7 +258,7 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         raise ExperimentError(f"{file}: {error}") from error
 
 
-def _present(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+def _rename_former_keys(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
     """Return an experiment's tables with present names for former ones."""
     made = with_present_names(table, "experiment", quiet=quiet)
     for part in ("networks", "algorithms"):
@@ -272,7 +272,7 @@ def _present(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
-    table = _present(table)
+    table = _rename_former_keys(table)
     if table.get("clock") == {}:  # a clock with its defaults, not none at all
         table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = read_table(Experiment, table, whole="the experiment")
@@ -281,13 +281,13 @@ def parse_experiment(table: Mapping[str, Any]) -> Experiment:
 
 def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them, but empty options."""
-    plain = _filled(replace(experiment, folders=()))
-    plain["networks"] = [_filled(network) for network in experiment.networks]
-    plain["algorithms"] = [_filled(algorithm) for algorithm in experiment.algorithms]
+    plain = _without_empty(replace(experiment, folders=()))
+    plain["networks"] = [_without_empty(network) for network in experiment.networks]
+    plain["algorithms"] = [_without_empty(algorithm) for algorithm in experiment.algorithms]
     return plain
 
 
-def _filled(spec: Any) -> dict[str, Any]:
+def _without_empty(spec: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, but those that are empty, as they are by default."""
     plain = {
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
@@ -297,7 +297,7 @@ def _filled(spec: Any) -> dict[str, Any]:
     return {k: v for k, v in asdict(spec).items() if not (k in empty and v == plain[k])}
 
 
-def found(file: str, folders: Sequence[Path]) -> str:
+def find_file(file: str, folders: Sequence[Path]) -> str:
     """Return where a file is: in one of the folders, or as it is written."""
     if not file:
         return file

@@ -125,7 +125,7 @@ def _recipe(job: Job) -> tuple[Any, ...]:
         repr(job.method),
         trials,
         job.scale,
-        job.pace,
+        job.mode,
     )
 
 

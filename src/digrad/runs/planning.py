@@ -73,7 +73,7 @@ class Job:
     trials: Trials  # with the step sizes as the user gave them
     scale: float  # what those are multiplied by
     schedule: Schedule
-    pace: StepMode
+    mode: StepMode
     gauge: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
@@ -149,8 +149,8 @@ def plan(
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _split_trials(experiment, name, spec, method, problem):
-            pace = _step_mode(experiment, net, problem, method, len(trials))
-            work = (name, spec.label, net, method, problem, trials, scale, schedule, pace, gauge)
+            mode = _step_mode(experiment, net, problem, method, len(trials))
+            work = (name, spec.label, net, method, problem, trials, scale, schedule, mode, gauge)
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
     return Plan(experiment, jobs, networks, code, _record_interval(experiment, jobs))

@@ -114,7 +114,7 @@ def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(work.job.trials), stop)
     loop = work.recursion
-    slow = replace(loop, pace=EAGER) if isinstance(loop, Recursion) else loop
+    slow = replace(loop, mode=EAGER) if isinstance(loop, Recursion) else loop
     for after in slow.walk(moment, stop):
         found[work.ended(after) & (found == stop)] = after.t
     return found

@@ -94,16 +94,13 @@ def results_page(
     return Page(title or names, _summary(trace), sections)
 
 
-def network_page(
-    networks: Mapping[str, Analysis | TimetableAnalysis], *, again: str = "", title: str = ""
-) -> Page:
+def network_page(networks: Mapping[str, Analysis | TimetableAnalysis], *, again: str = "") -> Page:
     """Return the page of one or several networks: drawing, verdict, constants."""
-    names = title or ", ".join(networks)
     sections = [Section(name, network_body(a)) for name, a in networks.items()]
     if again:
         sections.append(Section("How to repeat it", command(again)))
     sizes = ", ".join(dict.fromkeys(f"{a.n:,} nodes" for a in networks.values()))
-    return Page(names, sizes, sections)
+    return Page(", ".join(networks), sizes, sections)
 
 
 def study_page(

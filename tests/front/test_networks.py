@@ -142,10 +142,8 @@ def test_compare_puts_the_shortest_transient_time_first() -> None:
 def test_compare_takes_networks_and_names() -> None:
     mine = dg.network("directed-ring", n=6, weights="lazy")
     rows = dg.compare(["complete", mine], 4)
-    assert [(row["topology"], row.get("n")) for row in rows] == [
-        ("complete", None),
-        ("directed-ring", 6),
-    ]
+    found = {(row["topology"], row.get("n")) for row in rows}
+    assert found == {("complete", None), ("directed-ring", 6)}
     (row,) = dg.compare({"mine": mine}, model_mb=10)
     assert (row["topology"], row["bytes_per_step"]) == ("mine", 12e7)
 

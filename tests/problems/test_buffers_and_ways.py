@@ -75,7 +75,7 @@ def by_hand(made: ModuleProblem, module: nn.Module, steps: int, seed: int, lr: f
 def test_batch_norm_is_that_of_a_loop_over_nodes(gradient: Any) -> None:
     module = normed()
     made = problem(module)
-    state = work(made, pace=StepMode("single", gradient)).advance(work(made).start(), 5).state
+    state = work(made, mode=StepMode("single", gradient)).advance(work(made).start(), 5).state
     for trial, (seed, lr) in enumerate(((4, 0.1), (9, 0.05))):
         X, nodes = by_hand(made, module, 5, seed, lr)
         torch.testing.assert_close(state.x[trial], X, rtol=1e-8, atol=1e-10)
@@ -173,7 +173,7 @@ def test_what_vmap_cannot_take_runs_node_by_node(kind: Any) -> None:
     assert len(w) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        there = work(made, pace=StepMode("single", "compiled"))
+        there = work(made, mode=StepMode("single", "compiled"))
         got = there.advance(there.start(), 4).state.x
         read = Evaluator.make(PushPull(), made, weigh(exponential(NODES))).read(there.start())
     assert read["test_loss"].isfinite().all()

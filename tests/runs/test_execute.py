@@ -100,7 +100,7 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     files = ["environment.json", "experiment.toml", *jobs, "metrics.csv", *networks]
     assert sorted(content(out)) == files
     stored = load_experiment(out / "experiment.toml")
-    assert stored == planning.resolved(SMALL)
+    assert stored == planning.resolve_defaults(SMALL)
     assert stored.problem.params.items() > SMALL.problem.params.items()  # defaults written out
     versions = json.loads((out / "environment.json").read_text())
     assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
@@ -197,11 +197,11 @@ def test_a_large_sweep_is_cut() -> None:
     """Whatever the number of cores, into parts that keep several busy; all trials, in order."""
     problem = KindSpec("quadratic", {"dim": 6000, "rotate": False})
     large = replace(ONE, problem=problem, lr=(0.1, 0.05, 0.02), seeds=tuple(range(6)))
-    jobs = planning.plan(planning.resolved(large)).jobs  # 18 trials of 30,000 numbers
+    jobs = planning.plan(planning.resolve_defaults(large)).jobs  # 18 trials of 30,000 numbers
     assert [len(job.trials) for job in jobs] == [9, 9]
     pairs = [(size, seed) for size in large.lr for seed in large.seeds]
     assert [label[2:] for job in jobs for label in job.labels] == pairs
-    small = planning.plan(planning.resolved(replace(large, seeds=(0, 1)))).jobs
+    small = planning.plan(planning.resolve_defaults(replace(large, seeds=(0, 1)))).jobs
     assert [len(job.trials) for job in small] == [6]
 
 

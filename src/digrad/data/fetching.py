@@ -78,14 +78,14 @@ def download(
     """
     target, part = folder / remote.name, folder / f".{remote.name}.part"
     web, report = build_opener(_Redirects(local)), progress or (lambda name, done, total: None)
-    if _is(target, remote):
+    if _matches(target, remote):
         return target
     troubles = []
     for mirror in remote.mirrors:
         url = mirror + remote.name
         try:
             _check_address(url, local)
-            _bring(url, part, remote, web, report)
+            _fetch_part(url, part, remote, web, report)
         except _MirrorError as error:
             troubles.append(f"{url}: {error}")
             continue
@@ -95,18 +95,20 @@ def download(
     raise FetchError(message(f"cannot fetch {remote.name}", *troubles))
 
 
-def _bring(url: str, part: Path, remote: Remote, web: OpenerDirector, report: Progress) -> None:
+def _fetch_part(
+    url: str, part: Path, remote: Remote, web: OpenerDirector, report: Progress
+) -> None:
     """Complete the partial file from one mirror; wrong bytes are thrown away."""
     begun = _size(part)
     if begun < remote.size:
         _receive(url, part, remote, web, report)
-    if not part.is_symlink() and _is(part, remote):
+    if not part.is_symlink() and _matches(part, remote):
         return
     with _disk(part):
         part.unlink(missing_ok=True)
     if not begun:
         raise _MirrorError("the checksum is wrong: it is another file")
-    _bring(url, part, remote, web, report)  # perhaps only what was there before is wrong
+    _fetch_part(url, part, remote, web, report)  # perhaps only what was there before is wrong
 
 
 def _receive(url: str, part: Path, remote: Remote, web: OpenerDirector, report: Progress) -> None:
@@ -188,7 +190,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _is(path: Path, remote: Remote) -> bool:
+def _matches(path: Path, remote: Remote) -> bool:
     """Whether a file is the one that was meant."""
     if not path.is_file() or path.stat().st_size != remote.size:
         return False

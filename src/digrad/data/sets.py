@@ -14,7 +14,7 @@ from digrad.data.cifar import LOOSE, missing_cifar, read_cifar
 from digrad.data.digits import missing_digits, read_digits
 from digrad.data.idx import missing_idx, read_mnist
 from digrad.data.images import Images, LabeledImages
-from digrad.data.reading import blaming
+from digrad.data.reading import name_file_in_errors
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def read_images(name: str, folder: str | Path | None = None) -> Images:
     chosen = lookup(DATASETS, name, "dataset")
     place = find_files(name, folder)
     train, test = chosen.read(place)
-    with blaming(place, hint="check which files these are"):
+    with name_file_in_errors(place, hint="check which files these are"):
         _check_identity(name, test)
         return Images(name, train, test, chosen.classes, chosen.mean, chosen.std)
 

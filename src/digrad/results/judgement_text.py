@@ -87,7 +87,7 @@ def _ahead(by: Criterion, others: Sequence["Contender"]) -> str:
     second = others[0]
     if second.behind is None:
         return f"; {second.name} {_failure(by, second)}"
-    return f": {second.name} is {far(second.behind, by)} ({second.behind.seeds} seeds)"
+    return f": {second.name} is {gap_in_words(second.behind, by)} ({second.behind.seeds} seeds)"
 
 
 def _failure(by: Criterion, row: "Contender") -> str:
@@ -95,7 +95,7 @@ def _failure(by: Criterion, row: "Contender") -> str:
     return f"{what} at every step size tried"
 
 
-def far(gap: "Gap", by: Criterion) -> str:
+def gap_in_words(gap: "Gap", by: Criterion) -> str:
     """Write a gap with its interval: ``14 % higher (95 % interval 11 to 17 %)``."""
     word = "lower" if by.sign < 0 else "higher"
     if not gap.relative:

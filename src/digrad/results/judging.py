@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from digrad.base.errors import lookup
-from digrad.results.best import Best, best_of, grouped, pick
+from digrad.results.best import Best, best_of, group_by_method, pick_best
 from digrad.results.criterion import Criterion, Outcomes, outcomes
 from digrad.results.judgement_text import headline
 from digrad.results.statistics import interval, more_seeds
@@ -115,7 +115,7 @@ Contenders = dict[str, dict[str, list[Outcomes]]]
 
 def _contenders(found: Mapping[Key, Outcomes], among: str) -> Contenders:
     """Return the step sizes of every contender, by what it is compared on."""
-    groups = grouped(found)
+    groups = group_by_method(found)
     runs: dict[tuple[str, str], set[str]] = {}
     for run, network, algorithm in groups:
         runs.setdefault((network, algorithm), set()).add(run)
@@ -169,7 +169,7 @@ def _at(candidates: Sequence[Outcomes], seeds: Sequence[int], apart: bool) -> Fl
     """Return the loss of each seed, at one step or each at the step that the others pick."""
     fit = [one for one in candidates if not one.failed]  # or its best would have failed too
     apart = apart and len(fit) > 1 and len(fit[0].seeds) > 1
-    chosen = [pick(fit, without=seed if apart else None) for seed in seeds]
+    chosen = [pick_best(fit, without=seed if apart else None) for seed in seeds]
     return np.array(
         [one.losses[one.seeds.index(seed)] for one, seed in zip(chosen, seeds, strict=True)]
     )

@@ -101,7 +101,7 @@ class ProgressMeter:
 
 
 @contextmanager
-def telling(
+def announce_progress(
     folder: Path, experiment: Experiment, progress: Callable[[Any, int], None]
 ) -> Iterator[Callable[[Any, int], None]]:
     """Put how far a run is into its folder, about once a second, and pass it on.

@@ -63,7 +63,7 @@ class Record:
 
     def ahead(self, work: PlacedJob, stop: int) -> RunPosition:
         """Go on to ``stop``; on a GPU nobody waits for it here."""
-        return _packed(work.recursion.advance(self.moment, stop))
+        return _make_contiguous(work.recursion.advance(self.moment, stop))
 
     def recorded(self, work: PlacedJob, after: RunPosition) -> "Record":
         """Record where a job has gone; find the exact step of every divergence on the way."""
@@ -100,12 +100,12 @@ class Record:
             job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1,
-            None if job.timing is None else axes(job.timing, self.steps),
+            None if job.timing is None else clock_axes(job.timing, self.steps),
             job.gauge.own,
         )
 
 
-def axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
+def clock_axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
     """Return the columns of ``TIMED`` at these steps, (steps, columns)."""
     return np.array([[timing.time(t), timing.rounds(t)] for t in steps])
 
@@ -114,13 +114,13 @@ def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(work.job.trials), stop)
     loop = work.recursion
-    slow = replace(loop, pace=EAGER) if isinstance(loop, Recursion) else loop
+    slow = replace(loop, mode=EAGER) if isinstance(loop, Recursion) else loop
     for after in slow.walk(moment, stop):
         found[work.ended(after) & (found == stop)] = after.t
     return found
 
 
-def _packed(moment: RunPosition) -> RunPosition:
+def _make_contiguous(moment: RunPosition) -> RunPosition:
     """Lay a state out as a file gives it back: sums round differently in another layout."""
     values = (None if v is None else v.contiguous() for v in moment.state)
     return RunPosition(moment.t, type(moment.state)(*values))

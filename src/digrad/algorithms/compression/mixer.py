@@ -160,18 +160,17 @@ class SeededMixer(MixerBase):
         net: who mixes.
         sampler: of the nodes here, for each trial.
         t: the number of the step.
-        first: the column of the whole row at which the rows here begin.
     """
 
-    def __init__(self, net: Mixer, sampler: Sampler, t: int, first: int = 0) -> None:
-        self._net, self._sampler, self._t, self._first = net, sampler, t, first
+    def __init__(self, net: Mixer, sampler: Sampler, t: int) -> None:
+        self._net, self._sampler, self._t = net, sampler, t
 
     def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         return pass_on(self._net, verb, rows, changes, of)
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1) by seed, purpose, node, step and column."""
-        return drawn(self._sampler, self._t, self._first, like, purpose, nodes)
+        return drawn(self._sampler, self._t, 0, like, purpose, nodes)
 
     def coded(self, code: Code) -> Mixer:
         """Pass rows on in a code, if the mixer below sends them anywhere."""

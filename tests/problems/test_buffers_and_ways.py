@@ -120,7 +120,7 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
 def test_a_run_with_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     def run(folder: str, **more: Any) -> Any:
         told: dict[str, Any] = {"lr": 0.1, "data": images(), "batch": BATCH, "progress": False}
-        told |= {"test": images(1)[0], "every": 2, "compile": "never", **more}
+        told |= {"test": images(1)[0], "metrics_every": 2, "compile": "never", **more}
         return dg.simulate(normed(), "exponential", "push-pull", out=tmp_path / folder, **told)
 
     whole = run("whole", steps=8)

@@ -101,10 +101,10 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
     made = problem(normed())
     there = work(made)
     moment = there.advance(there.start(), 6)
-    gauge = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
-    read = gauge.read(moment)
+    evaluator = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
+    read = evaluator.read(moment)
     inputs, targets = (part.double() if k == 0 else part for k, part in enumerate(images(1)[0]))
-    rows = gauge.whole_answer(moment)
+    rows = evaluator.whole_answer(moment)
     for trial in range(2):
         model = made.module(rows[trial])
         assert not model.training

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from digrad.base.errors import ParameterError
-from digrad.cli.output import going_on
+from digrad.cli.output import command_to_resume
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.results.lock import is_locked, locked
 from digrad.results.progress import NAME, ProgressMeter, RunAnnouncements, announce_progress
@@ -78,9 +78,12 @@ def test_a_run_that_was_interrupted(cut: Path) -> None:
 
 def test_what_goes_on_with_it(cut: Path) -> None:
     again = f"digrad run {cut / 'experiment.toml'} --out {cut} --resume"
-    assert going_on(TINY, cut) == again
+    assert command_to_resume(TINY, cut) == again
     objects = replace(TINY, problem=KindSpec("given", {"class": "Net"}))
-    assert going_on(objects, cut) == f"the same dg.simulate(...) with out={str(cut)!r}, resume=True"
+    assert (
+        command_to_resume(objects, cut)
+        == f"the same dg.simulate(...) with out={str(cut)!r}, resume=True"
+    )
 
 
 def test_unfinished_rows_are_marked(cut: Path, finished: Path) -> None:

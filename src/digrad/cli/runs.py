@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.cli.output import check_figure, going_on, show, warn
+from digrad.cli.output import check_figure, command_to_resume, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
 
@@ -321,7 +321,7 @@ def _warn_unfinished(folders: list[Path]) -> None:
             warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
                 f"{experiment.steps:,}; values are those so far. Go on with: "
-                f"{going_on(experiment, folder)}"
+                f"{command_to_resume(experiment, folder)}"
             )
 
 

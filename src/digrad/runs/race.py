@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from digrad.algorithms import Method, as_method, check
+from digrad.base.checks import real
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
@@ -48,6 +49,12 @@ class RaceSettings:
     rounds: int = 400
     dim: int = 10
     sigma: float = 0.05
+
+
+def settings_of(target: float, model_mb: float | None) -> tuple[RaceSettings, MessageSizes]:
+    """Return how far a race goes, and how large its messages are: by default those of the race."""
+    course = RaceSettings(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
+    return course, MessageSizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
 
 
 def read_clock(text: str) -> Clock:

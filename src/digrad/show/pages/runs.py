@@ -13,7 +13,6 @@ import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, TimetableAnalysis, analyze
-from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
@@ -125,7 +124,7 @@ def network_body(analysis: Analysis | TimetableAnalysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
     if isinstance(analysis, TimetableAnalysis):
         return timetable_body(analysis)
-    parts = chapters(report(analysis))
+    parts = chapters(analysis.report())
     advice = parts.pop("What would help", "")
     side = f"{_badge(analysis)}{parts.pop('Verdict')}"
     side += advice and f"<h4>What would help</h4>{advice}"

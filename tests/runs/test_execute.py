@@ -84,7 +84,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def direct(experiment: Experiment, topology: str, name: str, sizes: list[float]) -> Any:
-    """The same run without execute: (recursion, gauge), trials as (size, seed) pairs."""
+    """The same run without execute: (recursion, evaluator), trials as (size, seed) pairs."""
     net, dtype = build(topology, 5), getattr(torch, experiment.dtype)
     problem = Quadratic.generate(5, 3, sigma=0.5, dtype=dtype)
     trials = Trials(list(experiment.seeds) * len(sizes), np.repeat(sizes, len(experiment.seeds)))
@@ -131,11 +131,11 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
             ("push-pull", "S-PP", [0.1, 0.05], [0.1 * (1 / n_pi), 0.05 * (1 / n_pi)]),
             ("sgp", "sgp", [0.2], [0.2]),
         ):
-            recursion, gauge = direct(experiment, topology, name, used)
+            recursion, evaluator = direct(experiment, topology, name, used)
             moment = recursion.start()
             for t in (0, 6, 12, 18, 20):
                 moment = recursion.advance(moment, t)
-                read = gauge.read(moment)
+                read = evaluator.read(moment)
                 for k, (size, seed) in enumerate((s, i) for s in given for i in (0, 4)):
                     wanted = {"network": label, "algorithm": called, "lr": size}
                     (row,) = rows(out, **wanted, seed=seed, step=t)

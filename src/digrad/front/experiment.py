@@ -153,7 +153,7 @@ def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[A
 
 
 def _any_asynchronous(given: Any) -> bool:
-    """Say whether some of the algorithms wait for nobody."""
+    """Say whether some of the algorithms are asynchronous."""
     ones = given.values() if isinstance(given, Mapping) else given
     several = isinstance(given, Mapping | list | tuple)
     return any(not isinstance(as_method(one), Algorithm) for one in (ones if several else [given]))

@@ -74,7 +74,7 @@ class Job:
     scale: float  # what those are multiplied by
     schedule: Schedule
     mode: StepMode
-    gauge: Evaluator
+    evaluator: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
 
@@ -144,13 +144,24 @@ def plan(
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if on_clock else None
-        gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
-        own = [asdict(metric) for metric in gauge.own]
+        evaluator = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        own = [asdict(metric) for metric in evaluator.own]
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _split_trials(experiment, name, spec, method, problem):
             mode = _step_mode(experiment, net, problem, method, len(trials))
-            work = (name, spec.label, net, method, problem, trials, scale, schedule, mode, gauge)
+            work = (
+                name,
+                spec.label,
+                net,
+                method,
+                problem,
+                trials,
+                scale,
+                schedule,
+                mode,
+                evaluator,
+            )
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
     return Plan(experiment, jobs, networks, code, _record_interval(experiment, jobs))
@@ -160,7 +171,7 @@ def _record_interval(experiment: Experiment, jobs: Sequence[Job]) -> int:
     """Return the steps between records: as the experiment says, or as measuring costs."""
     if experiment.metrics_every:
         return experiment.metrics_every
-    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    costs = [cost(job.problem, job.net, job.evaluator.wanted, len(job.trials)) for job in jobs]
     return interval(experiment.steps, costs)
 
 

@@ -119,7 +119,7 @@ def loop(case: Case, half: bool) -> Callable[[int], None]:
     return advance
 
 
-def ours(case: Case, trials: int, pace: StepMode, **more: Any) -> Recursion:
+def ours(case: Case, trials: int, mode: StepMode, **more: Any) -> Recursion:
     torch.compiler.reset()
     net = weigh(erdos_renyi(case.nodes, 0.5))
     torch.manual_seed(0)
@@ -127,7 +127,7 @@ def ours(case: Case, trials: int, pace: StepMode, **more: Any) -> Recursion:
         case.make(), case.data(), batch=case.batch, prepare=case.ready, device=DEVICE, **more
     )
     runs = Trials(list(range(trials)), [0.001] * trials)
-    return Recursion(PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, pace)
+    return Recursion(PushPull(), Simulator(net, device=DEVICE), problem, runs, lambda t: 1.0, mode)
 
 
 def seconds(advance: Callable[[int], object], steps: int) -> float:

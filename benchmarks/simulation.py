@@ -70,8 +70,8 @@ def simulated(
     torch.compiler.reset()
     engine = Simulator(net, device=device)
     several = StepMode("recorded" if device == "cuda" else "fused")
-    pace = several if compiled else EAGER
-    work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, pace)
+    mode = several if compiled else EAGER
+    work = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, mode)
     moment = work.advance(work.start(), 64)
     begin, first, stretch = time.perf_counter(), moment.t, 16 if full else 256
     while time.perf_counter() - begin < seconds:
@@ -112,12 +112,12 @@ def changing_cost(seconds: float, *, compiled: bool, device: str = "cpu") -> dic
     }
     problem = Logistic.generate(NODES, DIM, SAMPLES, rho=RHO, batch=1, device=device)
     several: StepMode = StepMode("recorded" if device == "cuda" else "fused")
-    runs, pace = Trials(list(range(36)), [0.01] * 36), several if compiled else EAGER
+    runs, mode = Trials(list(range(36)), [0.01] * 36), several if compiled else EAGER
     works, moments = {}, {}
     torch.compiler.reset()
     for name, net in nets.items():
         engine = simulator(net, device=device)
-        works[name] = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, pace)
+        works[name] = Recursion(PushPull(), engine, problem, runs, lambda t: 1.0, mode)
         moments[name] = works[name].advance(works[name].start(), 256)
     times: dict[str, list[float]] = {name: [] for name in nets}
     begin = time.perf_counter()

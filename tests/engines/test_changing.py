@@ -27,12 +27,12 @@ TRIALS = Trials([3, 4], [0.1, 0.05])
 
 
 def recursion(
-    net: Any, engine: Any = None, device: str = "cpu", pace: StepMode = EAGER
+    net: Any, engine: Any = None, device: str = "cpu", mode: StepMode = EAGER
 ) -> Recursion:
     problem = Quadratic.generate(nodes=net.n, dim=5, sigma=0.1, dtype=F64, device=device)
     algorithm = in_transit(PushPull(), silent_links(net))
     engine = engine or simulator(net, dtype=F64, device=device)
-    return Recursion(algorithm, engine, problem, TRIALS, lambda t: 1.0, pace)
+    return Recursion(algorithm, engine, problem, TRIALS, lambda t: 1.0, mode)
 
 
 def end(work: Recursion, steps: int = STEPS) -> Any:
@@ -72,7 +72,7 @@ def test_products_are_those_of_the_slots(label: str) -> None:
 
 
 def test_large_networks_stay_sparse_and_say_the_same() -> None:
-    for options in ({"keep": 0.7}, {"loss": 0.4}, {"every": 2}):
+    for options in ({"keep": 0.7}, {"loss": 0.4}, {"exchange_every": 2}):
         net = build_any("directed-ring", 140, **options)
         engine = Changing(net, dtype=F64)
         assert not engine.stacks
@@ -121,7 +121,7 @@ def test_no_cut_changes_a_bit(label: str) -> None:
 def test_one_fused_graph_takes_all_steps(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MOST_UNROLLED", 2)  # a small graph, compiled soon
     net = timetables(6)[label]
-    work, compiled = recursion(net, pace=StepMode("fused")), []
+    work, compiled = recursion(net, mode=StepMode("fused")), []
     block = work._fused
     work.__dict__["_fused"] = lambda *given: (compiled.append(1), block(*given))[1]
     made = end(work)
@@ -136,7 +136,7 @@ def test_on_a_gpu(label: str) -> None:
     net = timetables(6)[label]
     here = end(recursion(net))
     assert apart(end(recursion(net, device="cuda")), here) < 1e-12
-    recorded = recursion(net, device="cuda", pace=StepMode("recorded"))
+    recorded = recursion(net, device="cuda", mode=StepMode("recorded"))
     assert apart(end(recorded), here) < 1e-12
     assert len(recorded._recordings) == 2
 

@@ -75,7 +75,7 @@ def by_hand(made: ModuleProblem, module: nn.Module, steps: int, seed: int, lr: f
 def test_batch_norm_is_that_of_a_loop_over_nodes(gradient: Any) -> None:
     module = normed()
     made = problem(module)
-    state = work(made, pace=StepMode("single", gradient)).advance(work(made).start(), 5).state
+    state = work(made, mode=StepMode("single", gradient)).advance(work(made).start(), 5).state
     for trial, (seed, lr) in enumerate(((4, 0.1), (9, 0.05))):
         X, nodes = by_hand(made, module, 5, seed, lr)
         torch.testing.assert_close(state.x[trial], X, rtol=1e-8, atol=1e-10)
@@ -101,10 +101,10 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
     made = problem(normed())
     there = work(made)
     moment = there.advance(there.start(), 6)
-    gauge = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
-    read = gauge.read(moment)
+    evaluator = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
+    read = evaluator.read(moment)
     inputs, targets = (part.double() if k == 0 else part for k, part in enumerate(images(1)[0]))
-    rows = gauge.whole_answer(moment)
+    rows = evaluator.whole_answer(moment)
     for trial in range(2):
         model = made.module(rows[trial])
         assert not model.training
@@ -120,7 +120,7 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
 def test_a_run_with_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     def run(folder: str, **more: Any) -> Any:
         told: dict[str, Any] = {"lr": 0.1, "data": images(), "batch": BATCH, "progress": False}
-        told |= {"test": images(1)[0], "every": 2, "compile": "never", **more}
+        told |= {"test": images(1)[0], "metrics_every": 2, "compile": "never", **more}
         return dg.simulate(normed(), "exponential", "push-pull", out=tmp_path / folder, **told)
 
     whole = run("whole", steps=8)
@@ -173,7 +173,7 @@ def test_what_vmap_cannot_take_runs_node_by_node(kind: Any) -> None:
     assert len(w) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        there = work(made, pace=StepMode("single", "compiled"))
+        there = work(made, mode=StepMode("single", "compiled"))
         got = there.advance(there.start(), 4).state.x
         read = Evaluator.make(PushPull(), made, weigh(exponential(NODES))).read(there.start())
     assert read["test_loss"].isfinite().all()

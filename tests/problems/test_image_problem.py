@@ -306,9 +306,9 @@ def test_a_plan_gives_the_whole_sweep_one_problem(tmp_path: Path) -> None:
     work = plan(load_experiment(written(tmp_path, DIGITS, more="tf32 = true")))
     assert work.experiment.tf32
     assert len({id(job.problem) for job in work.jobs}) == 1
-    assert all(job.pace == EAGER for job in work.jobs)
+    assert all(job.mode == EAGER for job in work.jobs)
     longer = plan(replace(work.experiment, steps=4000))
-    assert all(job.pace == StepMode("single", "compiled") for job in longer.jobs)
+    assert all(job.mode == StepMode("single", "compiled") for job in longer.jobs)
     assert work.problem.nodes == 3
     assert PROBLEMS["images"] is image_problem
     assert len(read_images("digits").test) == 297

@@ -232,7 +232,7 @@ def test_compiled_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ("quadratic", torch.float64, 1e-10),
     ):
         plain = recursion(kind=kind, dtype=dtype, schedule=Constant())
-        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), pace=StepMode("fused"))
+        fused = recursion(kind=kind, dtype=dtype, schedule=Constant(), mode=StepMode("fused"))
         calls = []
         block = fused._fused
         fused.__dict__["_fused"] = lambda *given: (calls.append(1), block(*given))[1]  # noqa: B023

@@ -20,7 +20,6 @@ class Refusals:
 
     Args:
         tell: is handed each line.
-        clock: what time it is, in seconds.
 
     >>> refused = Refusals(print)
     >>> for port in range(256):
@@ -30,16 +29,14 @@ class Refusals:
     256
     """
 
-    def __init__(
-        self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._tell, self._clock, self._lock = tell, clock, Lock()
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell, self._lock = tell, Lock()
         self._hosts: dict[str, _Host] = {}
         self.count = 0
 
     def __call__(self, host: str, port: int, why: str) -> None:
         """Note a caller."""
-        now = self._clock()
+        now = time.monotonic()
         with self._lock:
             self.count += 1
             known = self._hosts.get(host)

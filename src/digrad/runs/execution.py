@@ -67,7 +67,7 @@ class Local:
             made = simulator(job.net, device=start.device, dtype=start.dtype)
             self._engines[job.network] = made
         engine, work = self._engines.get(job.network), (job.method, job.net, job.timing)
-        return make_loop(*work, job.problem, job.scaled, job.schedule, job.pace, engine)
+        return make_loop(*work, job.problem, job.scaled, job.schedule, job.mode, engine)
 
     def saved(self, store: Store, job: Job) -> JobFile | None:
         """Read it."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressed import draws
-from digrad.algorithms.compression.drawn import Drawn
+from digrad.algorithms.compression.mixer import SeededMixer
 from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
 from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.wrapper import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
@@ -96,7 +96,7 @@ class Recursion:
 
     Args:
         schedule: from the step's number to a factor of the step size.
-        pace: how steps are taken.
+        mode: how steps are taken.
     """
 
     algorithm: Algorithm[Any]
@@ -104,11 +104,11 @@ class Recursion:
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
-    pace: StepMode = EAGER
+    mode: StepMode = EAGER
 
     def __post_init__(self) -> None:
         """Refuse a problem for another number of nodes, and recordings of what is on no GPU."""
-        if self.pace.steps == "recorded" and not self.engine.nodes.is_cuda:
+        if self.mode.steps == "recorded" and not self.engine.nodes.is_cuda:
             hint = "take fused or single steps there"
             raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))
         check_samples(self.algorithm, self.problem)
@@ -142,29 +142,13 @@ class Recursion:
         in between, except that fused steps come in blocks: see ``_blocks``.
         """
         state = self._own(moment.state)
+        take = self._one_by_one if self._steps == "single" else self._in_blocks
         for steps in self._stretches(moment.t, stop):
             samples = self._samples(steps)
-            lrs = self._step_sizes(steps, samples.device)
-            alone = self.pace.steps == "single" and not self._estimates
-            take = self._one_by_one if alone else self._in_blocks
-            state = take(state, steps, samples, lrs)
+            state = take(state, steps, samples, self._step_sizes(steps, samples.device))
         if any(state is recording.state for recording in self._recordings.values()):
             state = cloned(state)  # as a recording goes on writing into its own
         return RunPosition(stop, state)
-
-    def _one_by_one(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
-        # Taken apart at once: on small problems every view costs as much as a product.
-        for t, sample, lr in zip(steps, samples.unbind(), lrs.unbind(), strict=True):
-            state = self._step(self._mixer(t), state, sample, lr)
-        return state
-
-    def _in_blocks(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
-        for part in self._blocks(steps):
-            net, parts = self._net(part)
-            take = self._take(part, net)
-            near, far = part.start - steps.start, part.stop - steps.start
-            state = take(net, state, samples[near:far], lrs[near:far], *parts)
-        return state
 
     @torch.no_grad()
     def walk(self, moment: RunPosition, stop: int) -> Iterator[RunPosition]:
@@ -173,11 +157,52 @@ class Recursion:
         for steps in self._stretches(moment.t, stop):
             samples = self._samples(steps)
             lrs = self._step_sizes(steps, samples.device)
-            for k, t in enumerate(steps):
-                take = self._estimated(t) if self._estimates else self._block
-                state = self._own(state)
-                state = take(self._mixer(t), state, samples[k : k + 1], lrs[k : k + 1])
+            for t, sample, lr in zip(steps, samples, lrs, strict=True):
+                state = self._single(t, self._own(state), sample, lr)
                 yield RunPosition(t + 1, state)
+
+    @cached_property
+    def _steps(self) -> Literal["single", "fused", "recorded"]:
+        """How steps are taken: those of estimators and of random compressors differ by number."""
+        return "single" if self._estimates or self._draws else self.mode.steps
+
+    def _one_by_one(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
+        # Taken apart at once: on small problems every view costs as much as a product.
+        for t, sample, lr in zip(steps, samples.unbind(), lrs.unbind(), strict=True):
+            state = self._single(t, state, sample, lr)
+        return state
+
+    def _single(self, t: int, state: Any, samples: Tensor, lr: Tensor) -> Any:
+        net = self.engine.at(t)
+        if self._draws:
+            net = SeededMixer(net, self._every_trial, t)
+        if not isinstance(self.algorithm, Estimated):
+            return self._step(net, state, samples, lr)
+        assert isinstance(self.problem, FiniteSum)
+        drawn = _DrawnSamples(self.problem, samples[0], self.engine.rows)
+        g, state = self.algorithm.estimate(state, t, drawn)
+        return self.algorithm.step(state, g, net, lr)
+
+    def _in_blocks(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
+        for part in self._blocks(steps):
+            near, far = part.start - steps.start, part.stop - steps.start
+            take, net, parts = self._take(part)
+            state = take(net, state, samples[near:far], lrs[near:far], *parts)
+        return state
+
+    def _take(self, part: range) -> tuple[Block, Any, tuple[Tensor, ...]]:
+        """Return what takes some steps, with which mixer, or with what mixers are made of."""
+        if part.start == 0:  # from a state with gaps
+            return self._block, self.engine.at(0), ()
+        if isinstance(self.engine, Stacking) and self._stacks:
+            net: Any = self.engine
+            parts = net.stack(part)
+        else:
+            net, parts = self.engine.at(part.start), ()
+        if self._steps == "recorded":
+            kind = len(part), net
+            return self._recordings.setdefault(kind, CudaRecording(self._block)), net, parts
+        return self._fused if len(part) > 1 else self._block, net, parts
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
@@ -194,36 +219,22 @@ class Recursion:
         return max(1, self._samples(range(1)).numel())
 
     def _blocks(self, steps: range) -> Iterator[range]:
-        """Cut steps into single ones and, if wanted, blocks of steps that one graph can take.
+        """Cut steps into blocks that one graph can take, and single ones.
 
         Blocks begin at multiples of their length, so that stopping elsewhere in between
-        does not move them. The first step starts from a state with gaps and is never fused.
+        does not move them. The first step is never part of one.
         """
         t = steps.start
         while t < steps.stop:
             block = range(t, t + MOST_UNROLLED)
-            whole = t % MOST_UNROLLED == 0 and block.stop <= steps.stop
-            alone = self.pace.steps == "single" or self._estimates or self._draws
-            several = not alone and whole and t > 0
-            fits = several and (self._stacks or self._mix_alike(block))
+            whole = t % MOST_UNROLLED == 0 and t > 0 and block.stop <= steps.stop
+            fits = whole and (self._stacks or self._mix_alike(block))
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
-
-    def _mixer(self, t: int) -> Mixer:
-        """Return the mixer of step t; where the step draws, one that knows its number."""
-        net = self.engine.at(t)
-        return Drawn(net, self._every_trial, t) if self._draws else net
 
     @cached_property
     def _stacks(self) -> bool:
         return isinstance(self.engine, Stacking) and self.engine.stacks
-
-    def _net(self, part: range) -> tuple[Any, tuple[Tensor, ...]]:
-        """Return the mixer of some steps, or the engine and what it makes theirs of."""
-        together = self._stacks and self.pace.steps != "single" and not self._estimates
-        if not together or part.start == 0 or not isinstance(self.engine, Stacking):
-            return self._mixer(part.start), ()
-        return self.engine, self.engine.stack(part)
 
     def _mix_alike(self, steps: range) -> bool:
         net = self.engine.at(steps.start)
@@ -282,19 +293,6 @@ class Recursion:
         """Return the state with memory that steps may overwrite, if an estimator has any."""
         return self.algorithm.own(state) if isinstance(self.algorithm, Estimated) else state
 
-    def _estimated(self, t: int) -> Block:
-        """Return what takes step t with the gradients that an estimator makes."""
-        algorithm, problem = self.algorithm, self.problem
-        assert isinstance(algorithm, Estimated)
-        assert isinstance(problem, FiniteSum)
-
-        def take(net: Mixer, state: Any, samples: Tensor, lrs: Tensor) -> Any:
-            drawn = _Drawn(problem, samples[0, 0], self.engine.rows)
-            g, state = algorithm.estimate(state, t, drawn)
-            return algorithm.step(state, g, net, lrs[0])
-
-        return take
-
     def _mean_gradient(
         self, state: Any, samples: Tensor, kept: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
@@ -320,24 +318,15 @@ class Recursion:
     ) -> tuple[Tensor, Tensor | None]:
         if kept is None:
             return self._gradient(x, sample, self.engine.rows), None
-        compiled = self.pace.gradient == "compiled"
+        compiled = self.mode.gradient == "compiled"
         take = self._buffers_of.gradient_and_buffers
         return take(x, sample, self.engine.rows, kept, compiled=compiled)
 
     @cached_property
     def _gradient(self) -> Callable[[Tensor, Tensor, slice], Tensor]:
-        if self.pace.gradient == "compiled" and isinstance(self.problem, Compiled):
+        if self.mode.gradient == "compiled" and isinstance(self.problem, Compiled):
             return self.problem.compiled_gradient
         return self.problem.gradient
-
-    def _take(self, part: range, net: Any) -> Block:
-        """Return what takes these steps together."""
-        if self._estimates:
-            return self._estimated(part.start)
-        if self.pace.steps == "recorded" and part.start > 0 and not self._draws:
-            kind = len(part), net
-            return self._recordings.setdefault(kind, CudaRecording(self._block))
-        return self._block if len(part) == 1 else self._fused
 
     def _block(self, net: Any, state: Any, samples: Tensor, lrs: Tensor, *parts: Tensor) -> Any:
         for k in range(samples.shape[0]):
@@ -353,7 +342,7 @@ class Recursion:
         return graph
 
     @cached_property
-    def _recordings(self) -> dict[tuple[int, Mixer], "CudaRecording"]:
+    def _recordings(self) -> dict[tuple[int, Any], CudaRecording]:
         return {}  # by how many steps they take, and how these mix
 
     @cached_property
@@ -383,8 +372,8 @@ class Recursion:
         return lrs.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else lrs
 
 
-class _Drawn:
-    """What an estimator may ask of a problem in one step, for the nodes here."""
+class _DrawnSamples:
+    """The samples of one step and their gradients, for the nodes here: what an estimator uses."""
 
     def __init__(self, problem: FiniteSum, sample: Tensor, rows: slice) -> None:
         self._problem, self._rows = problem, rows

@@ -12,7 +12,7 @@ from digrad.results.run_state import RunState
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "damaged": "red"}
 
 
-def list_states(found: Sequence[RunState], now: float | None = None) -> Table:
+def list_states(found: Sequence[RunState]) -> Table:
     """Lay out a row per run folder."""
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
     for name in ("folder", "state", "trials", "done", "size", "changed", "last"):
@@ -20,7 +20,7 @@ def list_states(found: Sequence[RunState], now: float | None = None) -> Table:
         whole = name != "last"  # which is the one to break where there is little room
         out.add_column(name, justify=side, no_wrap=whole)  # type: ignore[arg-type]
     for run in found:
-        ago = f"{duration((time() if now is None else now) - run.changed)} ago"
+        ago = f"{duration(time() - run.changed)} ago"
         state = Text(run.state, style=STYLES[run.state])
         rest = (_trials(run), _share(run), size(run.size), ago, _last(run))
         out.add_row(Text(str(run.path)), state, *map(Text, rest))

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis import analyze
-from digrad.analysis.text import report
 from digrad.networks import Digraph, Network, binary_tree, directed_ring, weigh
 from digrad.show.pages import network_page, render, run_page
 from digrad.show.pages.drawing import draw, node_rows
@@ -43,7 +42,7 @@ def test_what_the_terminal_shows_becomes_html() -> None:
 
 
 def test_a_report_is_cut_at_its_headings() -> None:
-    parts = chapters(report(analyze(directed_ring(4))))
+    parts = chapters(analyze(directed_ring(4)).report())
     assert list(parts) == ["Verdict", "Constants", "Closed forms (Lemma 3.2)"]
     assert "<td>works</td>" in parts["Verdict"]
     assert "<ul><li>" in parts["Constants"]

@@ -80,12 +80,12 @@ def render(page: Page, *, live: bool = False) -> str:
     return "\n".join([*parts, f"<script>{script}</script>", "</body></html>", ""])
 
 
-def framed(page: Page, tall: int = 760) -> str:
-    """Return a page for a notebook, in a frame of its own, this many pixels tall.
+def framed(page: Page) -> str:
+    """Return a page for a notebook, in a frame of its own.
 
     The frame may run the page's scripts and save its pictures; it cannot reach the notebook.
     """
-    style = f"width:100%;height:{tall}px;border:1px solid #8884;border-radius:8px"
+    style = "width:100%;height:760px;border:1px solid #8884;border-radius:8px"
     return (
         f'<iframe title="{escape(page.title, quote=True)}" sandbox="allow-scripts allow-downloads" '
         f'style="{style}" srcdoc="{escape(render(page), quote=True)}"></iframe>'

@@ -13,7 +13,6 @@ import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, TimetableAnalysis, analyze
-from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
@@ -94,16 +93,13 @@ def results_page(
     return Page(title or names, _summary(trace), sections)
 
 
-def network_page(
-    networks: Mapping[str, Analysis | TimetableAnalysis], *, again: str = "", title: str = ""
-) -> Page:
+def network_page(networks: Mapping[str, Analysis | TimetableAnalysis], *, again: str = "") -> Page:
     """Return the page of one or several networks: drawing, verdict, constants."""
-    names = title or ", ".join(networks)
     sections = [Section(name, network_body(a)) for name, a in networks.items()]
     if again:
         sections.append(Section("How to repeat it", command(again)))
     sizes = ", ".join(dict.fromkeys(f"{a.n:,} nodes" for a in networks.values()))
-    return Page(names, sizes, sections)
+    return Page(", ".join(networks), sizes, sections)
 
 
 def study_page(
@@ -128,7 +124,7 @@ def network_body(analysis: Analysis | TimetableAnalysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
     if isinstance(analysis, TimetableAnalysis):
         return timetable_body(analysis)
-    parts = chapters(report(analysis))
+    parts = chapters(analysis.report())
     advice = parts.pop("What would help", "")
     side = f"{_badge(analysis)}{parts.pop('Verdict')}"
     side += advice and f"<h4>What would help</h4>{advice}"

@@ -4,7 +4,6 @@ from html import escape
 from typing import Any, NamedTuple
 
 from digrad.analysis import TimetableAnalysis
-from digrad.analysis.timetable_analysis import report
 from digrad.show.figures.names import key
 from digrad.show.figures.slots import look_at, rooted, shown_slots
 from digrad.show.pages.drawing import MOST_NODES, _key, _panel, node_rows
@@ -20,7 +19,7 @@ class _SlotPanel(NamedTuple):
 
 def timetable_body(analysis: TimetableAnalysis) -> str:
     """Return the slots drawn beside the verdict; facts and nodes below, to unfold."""
-    parts = chapters(report(analysis))
+    parts = chapters(analysis.report())
     side = parts.pop("Verdict")
     folded = "".join(fold(name, body) for name, body in parts.items())
     union: Any = _SlotPanel(analysis.network.union, analysis.vectors)

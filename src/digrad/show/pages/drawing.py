@@ -1,16 +1,19 @@
 """A network as SVG: drawn once, here, in the colours of the page that it stands in."""
 
 from html import escape
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 
-from digrad.analysis import Analysis
+from digrad.analysis import Analysis, TimetableAnalysis
+from digrad.analysis.timetable_analysis import report
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.show.figures.arrows import PanelScale, arrows, look_of
-from digrad.show.figures.layouts import LAYOUTS, Floats
-from digrad.show.figures.names import key, labels
+from digrad.show.figures.drawing import look_at, rooted, shown_slots
+from digrad.show.figures.layouts import LAYOUTS, Floats, key, labels
+from digrad.show.pages.markup import chapters, fold
 
 MOST_NODES = 2_000
 MOST_LINKS = 20_000
@@ -146,3 +149,35 @@ def _stem(points: Floats) -> str:
 
 def _outline(points: Floats) -> str:
     return "M" + "L".join(f"{x:.1f} {-y:.1f}" for x, y in points.tolist()) + "Z"
+
+
+class _SlotPanel(NamedTuple):
+    """One slot, as a panel wants it."""
+
+    network: Any
+    vectors: Any
+
+
+def timetable_body(analysis: TimetableAnalysis) -> str:
+    """Return the slots drawn beside the verdict; facts and nodes below, to unfold."""
+    parts = chapters(report(analysis))
+    side = parts.pop("Verdict")
+    folded = "".join(fold(name, body) for name, body in parts.items())
+    union: Any = _SlotPanel(analysis.network.union, analysis.vectors)
+    folded += fold("Nodes", node_rows(union), printed=False)
+    return f'<div class="network">{_draw(analysis)}<div>{side}</div></div>{folded}'
+
+
+def _draw(analysis: TimetableAnalysis) -> str:
+    net = analysis.network
+    if net.n > MOST_NODES:
+        return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
+    look, drawn = look_at(net, analysis.vectors), ""
+    for name, slot in shown_slots(net).items():
+        seen: Any = _SlotPanel(rooted(slot, net), analysis.vectors)
+        drawn += _panel(name, seen, slot.pull_graph, look)
+    notes = ["area: weight in the answer"] + [
+        f"nodes: {', '.join(n)}" for n in [key(net.union)] if n
+    ]
+    caption = f"{_key(net.union)}{escape('; '.join(notes))}"
+    return f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>"

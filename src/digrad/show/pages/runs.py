@@ -21,13 +21,12 @@ from digrad.results.experiment import Experiment, NetworkSpec, load_experiment, 
 from digrad.results.folder import RunFolder
 from digrad.results.trials import Results
 from digrad.show.pages.answer import answer_sections
-from digrad.show.pages.drawing import draw, node_rows
+from digrad.show.pages.drawing import draw, node_rows, timetable_body
 from digrad.show.pages.files import folded_table
 from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
 from digrad.show.pages.page import Page, Section
-from digrad.show.pages.timetables import timetable_body
-from digrad.show.samples import judged_on
+from digrad.show.verdicts import judged_on
 from digrad.theory import Setting
 
 CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds

@@ -57,9 +57,7 @@ def draw_network(
     """
     pi = _checked_weights(network, pi_R)
     pull, push = network.pull_graph, network.push_graph
-    links = nx.Graph(pull.to_networkx())
-    links.add_edges_from(push.edges.tolist())
-    look = look_of(lookup(LAYOUTS, layout, "layout")(links, int(network.roots[0])), pi)
+    look = place_nodes(network, pi, layout)
     panels, notes = {"pull graph": pull, "push graph": push}, []
     if push in (pull, pull.reverse()):
         panels, notes = {"": pull}, [f"push graph: {'same' if push == pull else 'reverse'}"]
@@ -67,12 +65,31 @@ def draw_network(
     if crowded:
         notes.append(f"links not drawn: there are more than {MOST_EDGES}")
     notes.append(_area_note(pi, look))
+    drawn = {name: (network, None if crowded else graph) for name, graph in panels.items()}
+    return _draw_panels(drawn, network, look, title, notes)
+
+
+def place_nodes(network: Network, pi: Floats, layout: str = "auto") -> PanelScale:
+    """Return where the nodes stand, and how large they are, on all panels of a network."""
+    links = nx.Graph(network.pull_graph.to_networkx())
+    links.add_edges_from(network.push_graph.edges.tolist())
+    return look_of(lookup(LAYOUTS, layout, "layout")(links, int(network.roots[0])), pi)
+
+
+def _draw_panels(
+    panels: Mapping[str, tuple[Any, Digraph | None]],
+    network: Network,
+    look: PanelScale,
+    title: str,
+    notes: list[str],
+) -> Figure:
+    """Draw panels by name: a network for its nodes and a graph for its arrows."""
     names = key_lines(network, 72 * len(panels))
     figure = _empty(look, title, list(panels), key=16.0 + 9 * len(notes + names))
-    for axes, graph in zip(figure.axes, panels.values(), strict=True):
-        if not crowded:
+    for axes, (nodes, graph) in zip(figure.axes, panels.values(), strict=True):
+        if graph is not None:
             _draw_arrows(axes, graph, look)
-        _draw_nodes(axes, network, look)
+        _draw_nodes(axes, nodes, look)
     _draw_key(figure, network, notes, names)
     return figure
 
@@ -244,19 +261,16 @@ def draw_timetable(timetable: Timetable, vectors: CyclicPerron, *, title: str = 
 
     Nodes stand in the same places in all panels, with area ∝ their weight in the answer.
     """
-    shown, look = shown_slots(timetable), look_at(timetable, vectors)
-    panels = list(shown)
+    shown, look = shown_slots(timetable), place_slots(timetable, vectors)
     notes = [_note(timetable, len(shown))]
     if any(slot.pull_graph != slot.push_graph for slot in shown.values()):
         notes.append("drawn: whom models come from; trackers have other links")
-    names = key_lines(timetable.union, 72 * len(panels))
-    figure = _empty(look, title, panels, key=16.0 + 9 * len(notes + names))
-    for axes, slot in zip(figure.axes, shown.values(), strict=True):
-        if len(slot.pull_graph.edges) <= MOST_EDGES:
-            _draw_arrows(axes, slot.pull_graph, look)
-        _draw_nodes(axes, rooted(slot, timetable), look)
-    _draw_key(figure, timetable.union, notes, names)
-    return figure
+    panels = {
+        name: (with_roots(slot, timetable), graph if len(graph.edges) <= MOST_EDGES else None)
+        for name, slot in shown.items()
+        if (graph := slot.pull_graph)
+    }
+    return _draw_panels(panels, timetable.union, look, title, notes)
 
 
 def shown_slots(timetable: Timetable) -> dict[str, Slot]:
@@ -268,16 +282,15 @@ def shown_slots(timetable: Timetable) -> dict[str, Slot]:
     return {f"step {t}": timetable.at(t) for t in turns}
 
 
-def look_at(timetable: Timetable, vectors: CyclicPerron) -> PanelScale:
+def place_slots(timetable: Timetable, vectors: CyclicPerron) -> PanelScale:
     """Return where the nodes stand, and how large they are, in every slot."""
-    union = timetable.union
-    links = nx.Graph(union.pull_graph.to_networkx())
-    links.add_edges_from(union.push_graph.edges.tolist())
-    weights = np.full(union.n, 1 / union.n) if timetable.is_random else vectors.phi.mean(axis=0)
-    return look_of(LAYOUTS["auto"](links, int(union.roots[0])), weights)
+    n, phi = timetable.union.n, vectors.phi
+    return place_nodes(
+        timetable.union, np.full(n, 1 / n) if timetable.is_random else phi.mean(axis=0)
+    )
 
 
-def rooted(slot: Slot, timetable: Timetable) -> Any:
+def with_roots(slot: Slot, timetable: Timetable) -> Any:
     """Return a slot that says which nodes are roots of a whole period."""
     made = copy(slot)
     object.__setattr__(made, "roots", timetable.roots)

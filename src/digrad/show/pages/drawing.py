@@ -1,18 +1,18 @@
 """A network as SVG: drawn once, here, in the colours of the page that it stands in."""
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from digrad.analysis import Analysis, TimetableAnalysis
 from digrad.analysis.timetable_analysis import report
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
-from digrad.show.figures.arrows import PanelScale, arrows, look_of
-from digrad.show.figures.drawing import look_at, rooted, shown_slots
-from digrad.show.figures.layouts import LAYOUTS, Floats, key, labels
+from digrad.show.figures.arrows import PanelScale, arrows
+from digrad.show.figures.drawing import place_nodes, place_slots, shown_slots, with_roots
+from digrad.show.figures.layouts import Floats, key, labels
 from digrad.show.pages.markup import chapters, fold
 
 MOST_NODES = 2_000
@@ -30,10 +30,7 @@ def draw(analysis: Analysis) -> str:
     if net.n > MOST_NODES:
         return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
     pull, push = net.pull_graph, net.push_graph
-    links = nx.Graph(pull.to_networkx())
-    links.add_edges_from(push.edges.tolist())
-    pi = analysis.vectors.pi_R
-    look = look_of(LAYOUTS["auto"](links, int(net.roots[0])), pi)
+    look = place_nodes(net, analysis.vectors.pi_R)
     panels, notes = {"pull graph": pull, "push graph": push}, ["area: weight in π_R"]
     if push in (pull, pull.reverse()):
         notes.append(f"push graph: {'the same' if push == pull else 'the reverse'}")
@@ -43,10 +40,8 @@ def draw(analysis: Analysis) -> str:
         notes.append(f"links not drawn: there are more than {MOST_LINKS:,}")
     elif most <= EXPLAINED:
         notes.append("width of a line: its weight")
-    if names := key(net):
-        notes.append(f"nodes: {', '.join(names)}")
     drawn = "".join(_panel(name, analysis, graph, look) for name, graph in panels.items())
-    return f"<figure>{drawn}<figcaption>{_key(net)}{escape('; '.join(notes))}</figcaption></figure>"
+    return _figure(drawn, net, notes)
 
 
 def node_rows(analysis: Analysis, most: int = 40) -> str:
@@ -172,12 +167,15 @@ def _draw(analysis: TimetableAnalysis) -> str:
     net = analysis.network
     if net.n > MOST_NODES:
         return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
-    look, drawn = look_at(net, analysis.vectors), ""
+    look, drawn = place_slots(net, analysis.vectors), ""
     for name, slot in shown_slots(net).items():
-        seen: Any = _SlotPanel(rooted(slot, net), analysis.vectors)
+        seen: Any = _SlotPanel(with_roots(slot, net), analysis.vectors)
         drawn += _panel(name, seen, slot.pull_graph, look)
-    notes = ["area: weight in the answer"] + [
-        f"nodes: {', '.join(n)}" for n in [key(net.union)] if n
-    ]
-    caption = f"{_key(net.union)}{escape('; '.join(notes))}"
+    return _figure(drawn, net.union, ["area: weight in the answer"])
+
+
+def _figure(drawn: str, net: Network, notes: Sequence[str]) -> str:
+    """Return panels with the key to their nodes below."""
+    names = [f"nodes: {', '.join(names)}" for names in [key(net)] if names]
+    caption = f"{_key(net)}{escape('; '.join([*notes, *names]))}"
     return f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>"

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms import COMPRESSORS, Compression
-from digrad.algorithms.compression.compressor import Compressor
+from digrad.algorithms.compression.compressor import Compressor, pack, unpack
 from digrad.algorithms.compression.kept import RandomK, TopK, first
 from digrad.algorithms.compression.levels import QSGD, Dither, Nearest, Sign
-from digrad.algorithms.compression.packing import pack, unpack
 from digrad.algorithms.compression.single import BF16, Identity, Rounding
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError

@@ -16,7 +16,7 @@ from digrad.algorithms.compression.kept import TopK
 from digrad.algorithms.compression.levels import Dither
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.compression.single import Identity
-from digrad.algorithms.overlapping import OverlapParcel, OverlapSGP
+from digrad.algorithms.robust_push_sum import OverlapParcel, OverlapSGP
 from digrad.base.errors import NetworkError, ParameterError
 from digrad.engines.simulator import Simulator
 from digrad.networks import build

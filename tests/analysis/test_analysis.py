@@ -18,7 +18,6 @@ from scipy.sparse import csc_matrix, csr_array
 import digrad
 from digrad import theory
 from digrad.analysis.network_analysis import SUGGEST_N
-from digrad.analysis.text import report
 from digrad.base.errors import DigradError, NetworkError, ParameterError, UnknownNameError
 from digrad.networks import TOPOLOGIES, WEIGHTS, Digraph, Network, build, weigh
 from digrad.theory import Setting
@@ -308,7 +307,7 @@ def test_only_weights_that_help_at_the_users_t_are_named():
 
 
 def test_guaranteed_and_expected_have_colours_of_their_own():
-    lines = [row for row in report(digrad.analyze(LEANING)).renderables if isinstance(row, Table)]
+    lines = [row for row in digrad.analyze(LEANING).report().renderables if isinstance(row, Table)]
     styles = {str(cell).strip(): cell.style for cell in lines[0].columns[0].cells}
     assert styles["guaranteed"] != styles["expected"]
 

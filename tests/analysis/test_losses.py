@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from digrad.analysis import losses as module
-from digrad.analysis.losses import losses
+from digrad.analysis.losses import find_losses as losses
 from digrad.base.errors import ParameterError
 from digrad.networks import Digraph, Network, build, multi_sub_ring, undirected_ring, weigh
 from strategies import reachability, stochastic_networks

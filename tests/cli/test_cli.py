@@ -18,7 +18,7 @@ import typer
 
 import digrad
 from digrad.analysis import analyze
-from digrad.analysis.comparison import compare, scaling
+from digrad.analysis.comparison import compare, make_networks, scaling
 from digrad.base.errors import DigradError
 from digrad.cli import app, main
 from digrad.networks import TIMETABLES, TOPOLOGIES, WEIGHTS, Digraph, Network, build, weigh
@@ -179,9 +179,10 @@ def test_compare_without_names_takes_every_topology(cli):
     every = {**TOPOLOGIES, **TIMETABLES}
     assert {row["topology"] for row in data["topologies"]} | set(data["refused"]) == {*every}
     assert set(data["refused"]) == {"binary-tree", "spanning-tree", *TIMETABLES}
-    rows, refused = compare([*every], 8, weights="lazy", seed=1)
+    networks, refused = make_networks([*every], 8, weights="lazy", seed=1)
+    rows = compare(networks)
     assert (data["topologies"], data["refused"]) == (rows, refused)
-    assert rows != compare([*TOPOLOGIES], 8, weights="lazy", seed=2)[0]
+    assert rows != compare(make_networks([*TOPOLOGIES], 8, weights="lazy", seed=2)[0])
 
 
 def test_compare_puts_unknown_transient_times_last(monkeypatch):
@@ -190,7 +191,7 @@ def test_compare_puts_unknown_transient_times_last(monkeypatch):
         "digrad.analysis.comparison._row",
         lambda name, _: {"topology": name, "transient_time": times[name]},
     )
-    rows, _ = compare([*times], 3)
+    rows = compare(make_networks([*times], 3)[0])
     assert [row["topology"] for row in rows] == ["complete", "path", "star"]
 
 

@@ -119,8 +119,8 @@ def every_algorithm(
             before = sent_by_all(engine)
             end, right = work.advance(middle, STEPS), whole.advance(whole.start(), STEPS)
             after = sent_by_all(engine)
-            gauge = Evaluator.make(algorithm, problem, net)
-            expected = gauge.bytes(1) * (STEPS - 2) * len(TRIALS)
+            evaluator = Evaluator.make(algorithm, problem, net)
+            expected = evaluator.bytes(1) * (STEPS - 2) * len(TRIALS)
             found[name] = [
                 max(map(float, differences(end.state, right.state, engine.rows))),
                 after.bytes - before.bytes - expected,

@@ -72,7 +72,7 @@ def test_products_are_those_of_the_slots(label: str) -> None:
 
 
 def test_large_networks_stay_sparse_and_say_the_same() -> None:
-    for options in ({"keep": 0.7}, {"loss": 0.4}, {"every": 2}):
+    for options in ({"keep": 0.7}, {"loss": 0.4}, {"exchange_every": 2}):
         net = build_any("directed-ring", 140, **options)
         engine = Changing(net, dtype=F64)
         assert not engine.stacks

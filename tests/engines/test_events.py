@@ -16,9 +16,8 @@ from digrad.algorithms.compression.broadcast import BroadcastCPP
 from digrad.algorithms.compression.kept import TopK
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import Needs
-from digrad.algorithms.overlapping import OverlapSGP
 from digrad.algorithms.robust import APPG, RFast
-from digrad.algorithms.robust_push_sum import RASGP, AsySPA
+from digrad.algorithms.robust_push_sum import RASGP, AsySPA, OverlapSGP
 from digrad.clocks import Clock
 from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Activations, Calendar

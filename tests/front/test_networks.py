@@ -139,6 +139,38 @@ def test_compare_puts_the_shortest_transient_time_first() -> None:
     assert dg.compare("complete", 8)[0]["topology"] == "complete"
 
 
+def test_compare_takes_networks_and_names() -> None:
+    mine = dg.network("directed-ring", n=6, weights="lazy")
+    rows = dg.compare(["complete", mine], 4)
+    found = {(row["topology"], row.get("n")) for row in rows}
+    assert found == {("complete", None), ("directed-ring", 6)}
+    (row,) = dg.compare({"mine": mine}, model_mb=10)
+    assert (row["topology"], row["bytes_per_step"]) == ("mine", 12e7)
+
+
+def test_compare_races_methods_on_a_clock() -> None:
+    mine = dg.network("complete", n=4)
+    rows = dg.compare(mine, clock="straggler=5.0", methods=["push-pull", "r-fast"], target=0.5)
+    assert {(row["network"], row["method"]) for row in rows} == {
+        ("complete", "push-pull"),
+        ("complete", "r-fast"),
+    }
+    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
+    with pytest.raises(dg.DigradError, match="there is none\n  hint: pass clock="):
+        dg.compare(mine, methods=["push-pull"])
+
+
+def test_analyze_tells_traffic_and_losses() -> None:
+    found = dg.analyze("star", n=4, model_mb=10, port_mbit=100, losses=True)
+    assert found.to_dict()["traffic"]["bytes_per_step"] == 12e7
+    assert found.to_dict()["losses"]["nodes"][0]["lost"] == "node 0"
+    assert "MB a step" in str(found)
+    assert "single points of failure: 1 of 4 nodes" in str(found)
+    assert "Traffic" not in str(dg.analyze("star", n=4))
+    with pytest.raises(dg.DigradError, match="losses= is about a network that stays"):
+        dg.analyze("one-peer-exponential", n=4, losses=True)
+
+
 def test_compare_names_what_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
     (row,) = dg.compare(["hypercube", "star"], 6)
     assert row["topology"] == "star"

@@ -10,7 +10,7 @@ import tomli_w
 from digrad.algorithms import ALGORITHMS
 from digrad.networks import TOPOLOGIES
 from digrad.results.experiment import load_experiment, parse_experiment
-from digrad.runs.planning import plan, resolved
+from digrad.runs.planning import plan, resolve_defaults
 from digrad.runs.schedules import SCHEDULES
 from hostile.damage import NUMBERS, WHOLE, edited, nasty
 
@@ -48,9 +48,9 @@ def experiments(draw: Random, folder: Path) -> None:
         case _:
             for _ in range(draw.randint(1, 2)):
                 _spoil(table, draw)
-            plan(resolved(parse_experiment(table)))
+            plan(resolve_defaults(parse_experiment(table)))
             return
-    plan(resolved(load_experiment(path)))
+    plan(resolve_defaults(load_experiment(path)))
 
 
 def _spoil(table: Any, draw: Random) -> None:

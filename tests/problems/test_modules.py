@@ -24,7 +24,7 @@ from digrad.problems import (
     Measured,
     ModuleProblem,
     Problem,
-    losses,
+    evaluation,
     modules,
 )
 from digrad.problems.batched_gradients import BatchedGradients
@@ -190,8 +190,8 @@ def test_what_was_traced_is_done_for_other_numbers_and_shapes() -> None:
 def test_cross_entropy_is_the_librarys(shape: tuple[int, ...]) -> None:
     outputs, targets = normal(6, 3, *shape), torch.arange(6).view(6, *(1,) * len(shape)) % 3
     targets = targets.expand(6, *shape)
-    ours = losses.for_rows(functional.cross_entropy, [targets, targets])
-    assert ours is losses.cross_entropy
+    ours = evaluation.loss_for_rows(functional.cross_entropy, [targets, targets])
+    assert ours is evaluation.cross_entropy
     wanted = functional.cross_entropy(outputs, targets)
     torch.testing.assert_close(ours(outputs, targets), wanted, **EXACT)
 
@@ -200,8 +200,11 @@ def test_other_losses_and_targets_stay_what_they_are() -> None:
     """-100 is ignored by the library's, and shares of classes are no classes."""
     ignored, shares = torch.tensor([1, -100]), torch.ones(2, 3)
     for targets in (ignored, shares):
-        assert losses.for_rows(functional.cross_entropy, [targets]) is functional.cross_entropy
-    assert losses.for_rows(functional.mse_loss, [torch.arange(3)]) is functional.mse_loss
+        assert (
+            evaluation.loss_for_rows(functional.cross_entropy, [targets])
+            is functional.cross_entropy
+        )
+    assert evaluation.loss_for_rows(functional.mse_loss, [torch.arange(3)]) is functional.mse_loss
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5])

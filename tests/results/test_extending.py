@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from digrad.base.errors import DigradError
-from digrad.results.edits import apply_edits
-from digrad.results.experiment import load_experiment
+from digrad.results.experiment import apply_edits, load_experiment
 from digrad.results.folder import RunFolder
 from digrad.runs.execute import run
 from digrad.runs.extending import extend

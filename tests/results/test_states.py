@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from digrad.base.errors import ParameterError
-from digrad.cli.output import going_on
+from digrad.cli.output import command_to_resume
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.results.lock import held, locked
-from digrad.results.progress import NAME, ProgressMeter, RunAnnouncements, telling
+from digrad.results.lock import is_locked, locked
+from digrad.results.progress import NAME, ProgressMeter, RunAnnouncements, announce_progress
 from digrad.results.run_state import state_of, states
 from digrad.results.trials import Results
 from digrad.runs.execute import run
@@ -78,9 +78,12 @@ def test_a_run_that_was_interrupted(cut: Path) -> None:
 
 def test_what_goes_on_with_it(cut: Path) -> None:
     again = f"digrad run {cut / 'experiment.toml'} --out {cut} --resume"
-    assert going_on(TINY, cut) == again
+    assert command_to_resume(TINY, cut) == again
     objects = replace(TINY, problem=KindSpec("given", {"class": "Net"}))
-    assert going_on(objects, cut) == f"the same dg.simulate(...) with out={str(cut)!r}, resume=True"
+    assert (
+        command_to_resume(objects, cut)
+        == f"the same dg.simulate(...) with out={str(cut)!r}, resume=True"
+    )
 
 
 def test_unfinished_rows_are_marked(cut: Path, finished: Path) -> None:
@@ -91,13 +94,13 @@ def test_unfinished_rows_are_marked(cut: Path, finished: Path) -> None:
 
 def test_who_writes_is_running(cut: Path) -> None:
     with locked(cut):
-        assert held(cut)
+        assert is_locked(cut)
         assert state_of(cut).state == "running"
-    assert not held(cut)
+    assert not is_locked(cut)
 
 
 def test_asking_writes_nothing_and_keeps_nobody_out(tmp_path: Path) -> None:
-    assert not held(tmp_path)
+    assert not is_locked(tmp_path)
     assert list(tmp_path.iterdir()) == []
     with locked(tmp_path):
         pass
@@ -105,7 +108,7 @@ def test_asking_writes_nothing_and_keeps_nobody_out(tmp_path: Path) -> None:
 
     def ask() -> None:
         while not stop.is_set():
-            held(tmp_path)
+            is_locked(tmp_path)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -224,7 +227,7 @@ def test_planning_is_no_pace(tmp_path: Path) -> None:
     now, shown = [0.0], list[RunAnnouncements]()
     meter = ProgressMeter(TINY, shown.append, lambda: now[0])
     now[0] = 100.0
-    with telling(tmp_path, TINY, meter) as tell:
+    with announce_progress(tmp_path, TINY, meter) as tell:
         now[0] = 102.0
         tell(job(0), 5)
     assert [told.left for told in shown] == [pytest.approx(14.0)]

@@ -84,7 +84,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def direct(experiment: Experiment, topology: str, name: str, sizes: list[float]) -> Any:
-    """The same run without execute: (recursion, gauge), trials as (size, seed) pairs."""
+    """The same run without execute: (recursion, evaluator), trials as (size, seed) pairs."""
     net, dtype = build(topology, 5), getattr(torch, experiment.dtype)
     problem = Quadratic.generate(5, 3, sigma=0.5, dtype=dtype)
     trials = Trials(list(experiment.seeds) * len(sizes), np.repeat(sizes, len(experiment.seeds)))
@@ -100,7 +100,7 @@ def test_what_lies_in_the_folder(tmp_path: Path) -> None:
     files = ["environment.json", "experiment.toml", *jobs, "metrics.csv", *networks]
     assert sorted(content(out)) == files
     stored = load_experiment(out / "experiment.toml")
-    assert stored == planning.resolved(SMALL)
+    assert stored == planning.resolve_defaults(SMALL)
     assert stored.problem.params.items() > SMALL.problem.params.items()  # defaults written out
     versions = json.loads((out / "environment.json").read_text())
     assert torch.__version__.startswith(versions["torch"])  # a wheel may add "+cu130"
@@ -131,11 +131,11 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
             ("push-pull", "S-PP", [0.1, 0.05], [0.1 * (1 / n_pi), 0.05 * (1 / n_pi)]),
             ("sgp", "sgp", [0.2], [0.2]),
         ):
-            recursion, gauge = direct(experiment, topology, name, used)
+            recursion, evaluator = direct(experiment, topology, name, used)
             moment = recursion.start()
             for t in (0, 6, 12, 18, 20):
                 moment = recursion.advance(moment, t)
-                read = gauge.read(moment)
+                read = evaluator.read(moment)
                 for k, (size, seed) in enumerate((s, i) for s in given for i in (0, 4)):
                     wanted = {"network": label, "algorithm": called, "lr": size}
                     (row,) = rows(out, **wanted, seed=seed, step=t)
@@ -197,11 +197,11 @@ def test_a_large_sweep_is_cut() -> None:
     """Whatever the number of cores, into parts that keep several busy; all trials, in order."""
     problem = KindSpec("quadratic", {"dim": 6000, "rotate": False})
     large = replace(ONE, problem=problem, lr=(0.1, 0.05, 0.02), seeds=tuple(range(6)))
-    jobs = planning.plan(planning.resolved(large)).jobs  # 18 trials of 30,000 numbers
+    jobs = planning.plan(planning.resolve_defaults(large)).jobs  # 18 trials of 30,000 numbers
     assert [len(job.trials) for job in jobs] == [9, 9]
     pairs = [(size, seed) for size in large.lr for seed in large.seeds]
     assert [label[2:] for job in jobs for label in job.labels] == pairs
-    small = planning.plan(planning.resolved(replace(large, seeds=(0, 1)))).jobs
+    small = planning.plan(planning.resolve_defaults(replace(large, seeds=(0, 1)))).jobs
     assert [len(job.trials) for job in small] == [6]
 
 

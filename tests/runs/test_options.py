@@ -1,7 +1,7 @@
 """Options of models and splits in files of runs: those that are used, and no others."""
 
 from digrad.results.experiment import parse_experiment
-from digrad.runs.planning import resolved
+from digrad.runs.planning import resolve_defaults
 
 ASKED = {
     "steps": 2,
@@ -14,8 +14,8 @@ UNUSED = {"dropout": 0.5, "norm": "group", "alpha": 0.5, "k": 1}
 
 
 def test_only_options_that_are_used_are_written_out() -> None:
-    params = resolved(parse_experiment(ASKED)).problem.params
+    params = resolve_defaults(parse_experiment(ASKED)).problem.params
     assert not UNUSED.keys() & params.keys()
     other = {**ASKED["problem"], "model": "resnet", "split": "dirichlet"}
-    params = resolved(parse_experiment({**ASKED, "problem": other})).problem.params
+    params = resolve_defaults(parse_experiment({**ASKED, "problem": other})).problem.params
     assert {key: params.get(key) for key in UNUSED} == {**UNUSED, "dropout": None, "k": None}

@@ -19,7 +19,7 @@ from digrad.results.experiment import (
 )
 from digrad.results.trials import Results
 from digrad.runs.execute import run
-from digrad.runs.tuning import Grid, Tuning, TuningFolders, lengths, survivors
+from digrad.runs.tuning import Grid, Tuning, TuningFolders, better_half, round_lengths
 from digrad.runs.tuning import tune as choose
 from digrad_studies.logistic import logistic
 from results.made import made
@@ -113,7 +113,7 @@ def test_edges_are_those_of_the_grid_that_was_tried(tmp_path: Path) -> None:
 def test_rounds_are_measured_now_and_then_only(tmp_path: Path) -> None:
     tune(replace(SMALL, metrics_every=1), tmp_path / "run", grid=GRID)
     for steps in (8, 64):
-        k = lengths(64).index(steps) + 1
+        k = round_lengths(64).index(steps) + 1
         seen = Results.read(tmp_path / "run.tuning" / "directed-ring" / f"round-{k}")
         assert sorted({*seen.step.tolist()}) == [0, *range(steps // 4, steps + 1, steps // 4)]
     assert len({*Results.read(tmp_path / "run").step.tolist()}) == 65
@@ -122,13 +122,13 @@ def test_rounds_are_measured_now_and_then_only(tmp_path: Path) -> None:
 def test_half_of_them_survive_and_the_step_below_the_best() -> None:
     sizes = {1.0: [9.0], 0.5: [1.0], 0.25: [3.0], 0.125: [2.0], 0.06: [2.5], 0.03: [8.0]}
     _, found = outcomes(made({("ring", "a"): sizes}), Criterion("loss"))
-    assert survivors(list(found.values())) == (0.5, 0.25, 0.125)
+    assert better_half(list(found.values())) == (0.5, 0.25, 0.125)
 
 
 def test_rounds_of_short_runs() -> None:
-    assert lengths(64) == [8, 16, 32, 64]
-    assert lengths(20) == [10, 20]
-    assert lengths(3) == [3]
+    assert round_lengths(64) == [8, 16, 32, 64]
+    assert round_lengths(20) == [10, 20]
+    assert round_lengths(3) == [3]
 
 
 def test_an_edge_of_the_grid_is_told(tmp_path: Path) -> None:

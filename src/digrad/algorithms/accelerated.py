@@ -19,8 +19,7 @@ from digrad.algorithms.contract import (
     add_changes,
     rows_sent_early,
 )
-from digrad.algorithms.inner import inverse
-from digrad.algorithms.tracking import tracked
+from digrad.algorithms.inner import inverse, tracked
 from digrad.base.errors import ParameterError, message
 
 

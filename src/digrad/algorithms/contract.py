@@ -101,6 +101,16 @@ class MixerBase(ABC):
         return self.mix("mean", rows, (), "")
 
 
+def pass_on(
+    net: Mixer, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str
+) -> Tensor:
+    """Let another mixer do it."""
+    if verb == "mean":
+        return net.mean(rows)
+    mix: Mix = getattr(net, verb)
+    return mix(rows, *changes, of=of)
+
+
 @runtime_checkable
 class Drawing(Protocol):
     """A mixer that knows which step it is for, and draws."""

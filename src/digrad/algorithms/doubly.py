@@ -82,8 +82,7 @@ class DSGD(Momentum, Algorithm[ModelState]):
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> ModelState:
-        made: ModelState = self.state(ModelState)(x)
-        return made
+        return self.state(ModelState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
         d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
@@ -122,8 +121,7 @@ class Diffusion(Momentum, Algorithm[DiffusionState]):
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> DiffusionState:
-        made: DiffusionState = self.state(DiffusionState)(x, x if self.form == "cta" else None)
-        return made
+        return self.state(DiffusionState)(x, x if self.form == "cta" else None)  # type: ignore[no-any-return]
 
     def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
         d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
@@ -233,3 +231,28 @@ class NIDS(_Diffusion):
         psi = s.x - lr * g
         phi = _corrected(s, psi)
         return PsiState(phi if s.psi is None else 0.5 * (phi + net.pull(phi, of="x")), psi)
+
+
+class CentralState(NamedTuple):
+    """State of centralized SGD."""
+
+    x: Tensor  # the one model, in every row of (..., nodes, dim)
+    m: Tensor | None = None  # its momentum; none without it
+
+
+@dataclass(frozen=True)
+class Centralized(Momentum, Algorithm[CentralState]):
+    """Stochastic gradient descent on the mean of all gradients: X⁺ = X - γ(1/n)11ᵀG.
+
+    Nothing travels over the network's links, so its traffic is 0.
+    """
+
+    needs: ClassVar[Needs] = Needs.MEAN
+    exact: ClassVar[bool] = True
+
+    def init(self, x: Tensor) -> CentralState:
+        return self.state(CentralState)(x)  # type: ignore[no-any-return]
+
+    def step(self, s: CentralState, g: Tensor, net: Mixer, lr: Scale) -> CentralState:
+        d, kept = self.update(s, self.regularized(net.mean(g), s, self.point), self.point)
+        return type(s)(s.x - lr * d, *kept)

@@ -15,8 +15,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
-from digrad.algorithms.states import joined
-from digrad.algorithms.wrapper import Wrapper
+from digrad.algorithms.wrapper import Wrapper, joined
 from digrad.base.errors import ParameterError, message
 
 # By name in ``Estimator.names``; none before the first step.

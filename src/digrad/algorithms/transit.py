@@ -24,13 +24,15 @@ from digrad.algorithms.contract import (
     Algorithm,
     Change,
     Mixer,
+    MixerBase,
+    MixerVerb,
     Scale,
     method_name,
+    pass_on,
 )
 from digrad.algorithms.counting import Call, try_steps
 from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
-from digrad.algorithms.states import joined
-from digrad.algorithms.wrapper import Wrapper
+from digrad.algorithms.wrapper import Wrapper, joined
 from digrad.base.errors import ParameterError, message
 
 
@@ -91,7 +93,7 @@ class DelayedMessages(Wrapper):
         return joined(kind, self.names)(*s, *empty)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        mixer = _Waiting(net, self._waiting(s))
+        mixer = _WaitingMixer(net, self._waiting(s))
         own = self.method.step(self.inside(s), g, mixer, lr)
         return type(s)(*own, *(part for parts in mixer.waiting.values() for part in parts))
 
@@ -101,21 +103,15 @@ class DelayedMessages(Wrapper):
         return {call.of: part for call, part in zip(self._pushed, parts, strict=True)}
 
 
-class _Waiting:
+class _WaitingMixer(MixerBase):
     """A mixer that adds what arrives on each link to what waits there, or lets it wait."""
 
     def __init__(self, net: Any, waiting: dict[str, list[Tensor]]) -> None:
         self._net, self.waiting = net, waiting
 
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._net.pull(rows, *changes, of=of)  # type: ignore[no-any-return]
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        return self._net.mean(rows)  # type: ignore[no-any-return]
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        if not hasattr(self._net, "parcels"):  # nothing is lost there
-            return self._net.push(rows, *changes, of=of)  # type: ignore[no-any-return]
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        if verb != "push" or not hasattr(self._net, "parcels"):  # nothing is lost there
+            return pass_on(self._net, verb, rows, changes, of)
         mixed, *brought = self._net.parcels(rows, *changes)
         links = zip(self._net.arrives, self.waiting[of], brought, strict=True)
         left = []

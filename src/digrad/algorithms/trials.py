@@ -17,8 +17,11 @@ from digrad.algorithms.contract import (
     Change,
     Drawing,
     Mixer,
+    MixerBase,
+    MixerVerb,
     Scale,
     add_changes,
+    pass_on,
     take_local_steps,
 )
 from digrad.algorithms.counting import Call, CountingMixer, check_state
@@ -33,7 +36,7 @@ DIM = 4
 MAGNITUDES = (1e-3, 1.0, 1e3)  # of gradients; step sizes are divided by them
 
 
-class DenseMixer:
+class DenseMixer(MixerBase):
     """All nodes of a network here, as dense matrices; for step ``t``, if anything is drawn.
 
     ``nodes`` are the numbers by which they draw, if they are not those of their rows.
@@ -44,17 +47,10 @@ class DenseMixer:
         self._nodes = torch.arange(net.n) if nodes is None else nodes
         self._R, self._C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
 
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R(X + Σ αD)."""
-        return self._R @ add_changes(rows, changes)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C(X + Σ αD)."""
-        return self._C @ add_changes(rows, changes)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """Every row replaced by the mean of all."""
-        return rows.mean(-2, keepdim=True).expand_as(rows)
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        if verb == "mean":
+            return rows.mean(-2, keepdim=True).expand_as(rows)
+        return (self._R if verb == "pull" else self._C) @ add_changes(rows, changes)
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1), the same for all trials."""
@@ -76,9 +72,7 @@ class RecordingMixer(CountingMixer):
 
     def mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         self.calls.append(Call(verb, rows.shape[-1], of))
-        if verb == "mean":
-            return self._inner.mean(rows)
-        mixed: Tensor = getattr(self._inner, verb)(rows, *changes, of=of)
+        mixed = pass_on(self._inner, verb, rows, changes, of)
         if self._spoil is not None:
             self._spoil(of, mixed)
         return mixed

@@ -1,9 +1,9 @@
 """Networks side by side, and how topologies scale."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -33,37 +33,30 @@ OWN = (".npz", ".npy", ".mtx")  # files that name no attributes of links
 WeightNames = str | Sequence[str] | None
 
 
-def compare(
-    names: Sequence[str],
-    n: int,
-    setting: Setting | None = None,
-    *,
-    weights: WeightNames = None,
-    push_graph: Any = "same",
-    seed: int | None = None,
-    load: Load | None = None,
-    **files: Any,
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Analyze topologies at one n, files as they are, each under all the weights.
+class NetworkLabel(NamedTuple):
+    """What a table calls a network."""
 
-    ``files`` are options of ``build`` that belong to files. Returns the rows, what is expected
-    to learn best first, and why some networks do not exist at this n or under these weights.
-    """
-    rows, refused = [], {}
-    for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
-        try:
-            net = _network(name, n, scheme, push_graph, seed, files)
-        except (UnknownNameError, FileFormatError):
-            raise
-        except DigradError as error:
-            key = name if isinstance(weights, str | None) else f"{name}, {scheme}"
-            refused[key] = str(error).splitlines()[0]
-            continue
-        own = {"n": net.n} if is_file(name) else {}
-        own |= {} if isinstance(weights, str | None) else {"weights": scheme}
-        rows.append(_row(name, analyze(net, setting)) | own | _costs(net, load))
+    topology: str
+    weights: str | None = None  # where several weights are compared
+    own_size: bool = False  # a file, or an object: it has its nodes, whatever n is
+
+    def __str__(self) -> str:
+        return self.topology if self.weights is None else f"{self.topology}, {self.weights}"
+
+
+def compare(
+    networks: Mapping[NetworkLabel, AnyNetwork],
+    setting: Setting | None = None,
+    load: Load | None = None,
+) -> list[dict[str, Any]]:
+    """Analyze networks, and return a row for each; the one expected to learn best comes first."""
+    rows = []
+    for label, net in networks.items():
+        own: dict[str, Any] = {"n": net.n} if label.own_size else {}
+        own |= {} if label.weights is None else {"weights": label.weights}
+        rows.append(_row(label.topology, analyze(net, setting)) | own | _costs(net, load))
     rows.sort(key=_outlook)
-    return rows, refused
+    return rows
 
 
 def _outlook(row: dict[str, Any]) -> list[float]:
@@ -77,7 +70,7 @@ def _ratio(row: dict[str, Any]) -> float | None:
     return None if expected is None else float(expected["ratio"])
 
 
-def each_network(
+def make_networks(
     names: Sequence[str],
     n: int,
     *,
@@ -85,22 +78,24 @@ def each_network(
     push_graph: Any = "same",
     seed: int | None = None,
     **files: Any,
-) -> tuple[dict[str, AnyNetwork], dict[str, str]]:
-    """Make the networks that ``compare`` looks at, by what a table calls them; and why not."""
-    found, refused = dict[str, AnyNetwork](), dict[str, str]()
-    for name, scheme in product(dict.fromkeys(names), dict.fromkeys(_schemes(weights))):
-        label = name if isinstance(weights, str | None) else f"{name}, {scheme}"
+) -> tuple[dict[NetworkLabel, AnyNetwork], dict[str, str]]:
+    """Make topologies with n nodes, and files as they are, each under all the weights.
+
+    ``files`` are options of ``build`` that belong to files. Returns the networks, and why some do
+    not exist at this n or under these weights.
+    """
+    schemes = [weights] if isinstance(weights, str | None) else list(weights)
+    networks, refused = dict[NetworkLabel, AnyNetwork](), dict[str, str]()
+    for name, scheme in product(dict.fromkeys(names), dict.fromkeys(schemes)):
+        shown = None if isinstance(weights, str) else scheme
+        label = NetworkLabel(name, shown, is_file(name))
         try:
-            found[label] = _network(name, n, scheme, push_graph, seed, files)
+            networks[label] = _network(name, n, scheme, push_graph, seed, files)
         except (UnknownNameError, FileFormatError):
             raise
         except DigradError as error:
-            refused[label] = str(error).splitlines()[0]
-    return found, refused
-
-
-def _schemes(weights: WeightNames) -> list[str | None]:
-    return [weights] if isinstance(weights, str | None) else list(weights)
+            refused[str(label)] = str(error).splitlines()[0]
+    return networks, refused
 
 
 def _network(
@@ -139,8 +134,8 @@ def scaling(
     sizes = [n for n in sizes if n < largest] + [largest]
     curves: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
     for n in sizes:
-        rows, _ = compare(names, n, setting, **options)
-        for row in rows:
+        networks, _ = make_networks(names, n, **options)
+        for row in compare(networks, setting):
             if row["transient_time"] is not None:
                 curves[row["topology"]].append((n, row["transient_time"]))
     if not any(time > 0 for curve in curves.values() for _, time in curve):

@@ -5,19 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 from scipy.sparse import csr_array
 
 from digrad.base.errors import ParameterError, message, param
 from digrad.networks import Network
 from digrad.networks.digraph import Nodes
-from digrad.networks.network import listed
 from digrad.networks.structure import largest_rooted_part, roots
 
 MOST = 20_000  # nodes and links that are taken away, one after the other
-SHOWN = 20  # losses listed in a report
 
 
 @dataclass(frozen=True)
@@ -62,11 +57,11 @@ class Losses:
         }
 
 
-def losses(network: Network) -> Losses:
+def find_losses(network: Network) -> Losses:
     """Take away every node and every link in turn, from the pull and the push graph alike.
 
     >>> from digrad.networks import build
-    >>> [loss.node for loss in losses(build("star", 4)).nodes]
+    >>> [loss.node for loss in find_losses(build("star", 4)).nodes]
     [0]
     """
     links = np.unique(np.vstack([network.pull_graph.edges, network.push_graph.edges]), axis=0)
@@ -112,22 +107,3 @@ def _cut(W: csr_array, i: int, j: int) -> csr_array:
 def _whole(R: csr_array, C: csr_array) -> bool:
     """Whether all nodes still have a common root (Assumption 2.1)."""
     return len(np.intersect1d(roots(R), roots(csr_array(C.T)))) > 0
-
-
-def report(found: Losses) -> RenderableType:
-    """Lay out the single points of failure."""
-    net, every = found.network, [*found.nodes, *found.links]
-    head = Text("\nLosses", style="bold")
-    if not every:
-        told = "none: without any one node or link, all others still have a common root"
-        return Group(head, Text(f"  single points of failure: {told}"))
-    counts = f"{len(found.nodes)} of {net.n} nodes, {len(found.links)} links"
-    table = Table(box=None, padding=(0, 2), show_edge=False, header_style="dim")
-    for name in ("without", "go on", "cut off"):
-        table.add_column(name, justify="right" if name == "go on" else "left")
-    for loss in sorted(every, key=lambda loss: len(loss.remains))[:SHOWN]:
-        others = listed(net, loss.cut_off)
-        table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
-    rest = len(every) - SHOWN
-    more = [Text(f"  and {rest} more; to_dict() and JSON name all")] if rest > 0 else []
-    return Group(head, Text(f"  single points of failure: {counts}"), table, *more)

@@ -9,10 +9,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from digrad.analysis.forecast import Forecast, forecast
-from digrad.analysis.timetable_analysis import TimetableAnalysis, analyze_timetable
-from digrad.base.errors import NetworkError, ParameterError, lookup, message
+from digrad.analysis.losses import Losses, find_losses
+from digrad.analysis.timetable_analysis import Report, TimetableAnalysis, analyze_timetable
+from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
 from digrad.networks import WEIGHTS, Network, Timetable, as_network
 from digrad.networks.registry import AnyNetworkLike, NetworkLike
+from digrad.networks.traffic import Load, Traffic, traffic
 from digrad.theory import (
     Constants,
     DecayCertificate,
@@ -44,7 +46,7 @@ SUGGEST_N = 64  # up to here other weights on the same links are tried in well u
 
 
 @dataclass(frozen=True, repr=False)
-class Analysis:
+class Analysis(Report):
     """Does Stochastic Push-Pull work on a network, how fast, and with which step?
 
     Numbers that bound something from above use the safe end of each bracket.
@@ -60,6 +62,8 @@ class Analysis:
     push_metrics: DigraphMetrics | None  # of C
     doubly_stochastic: DoublyStochasticCase | None  # none unless R = C = W is
     tree_rule: TreeRule = "auto"
+    load: Load = Load()  # noqa: RUF009 (frozen)
+    losses: Losses | None = None  # single points of failure, if they were looked for
 
     @property
     def n(self) -> int:
@@ -143,10 +147,6 @@ class Analysis:
         """The smallest T from which the 1/√(nT) term dominates each of the others."""
         return transient_time(self.constants, self.setting)
 
-    def step(self, gamma: float) -> float:
-        """Return γ/(nπ): the step with which S-PP moves like SGD with step γ."""
-        return gamma / self.n_pi
-
     @property
     def largest_degree(self) -> int:
         """The most links any node sends or receives on, in the pull or the push graph."""
@@ -157,6 +157,12 @@ class Analysis:
     def messages(self) -> int:
         """Vectors sent per step of S-PP: one on every pull and every push link."""
         return len(self.network.pull_graph.edges) + len(self.network.push_graph.edges)
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """What a step sends and how long it takes; none if neither links nor load are known."""
+        known = self.load != Load() or self.network.capacities is not None
+        return traffic(self.network, self.load) if known else None
 
     @cached_property
     def alternatives(self) -> dict[str, "Analysis"]:
@@ -188,17 +194,11 @@ class Analysis:
             f"transient_time={self.transient_time:.6g})"
         )
 
-    def __str__(self) -> str:
-        """Return the report as plain text."""
-        from digrad.analysis.text import plain_text
+    def report(self) -> Any:
+        """Lay it out for a terminal: verdict, constants, what would help."""
+        from digrad.analysis.text import network_report
 
-        return plain_text(self)
-
-    def _repr_html_(self) -> str:
-        """Return the report for a notebook."""
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
+        return network_report(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, lists and strings, ready for JSON.
@@ -248,6 +248,10 @@ class Analysis:
             "closed_forms": _closed_forms(self.doubly_stochastic),
             "notes": [*net.notes, *c.notes.values()],
         }
+        if self.traffic is not None:
+            result["traffic"] = self.traffic.to_dict()
+        if self.losses is not None:
+            result["losses"] = self.losses.to_dict()
         plain: dict[str, Any] = _plain(result)
         return plain
 
@@ -266,6 +270,8 @@ def analyze(
     rtol: float = 1e-9,
     tree_rule: TreeRule = "auto",
     effort: float = 1.0,
+    load: Load | None = None,
+    losses: bool = False,
 ) -> TimetableAnalysis: ...
 
 
@@ -277,6 +283,8 @@ def analyze(
     rtol: float = 1e-9,
     tree_rule: TreeRule = "auto",
     effort: float = 1.0,
+    load: Load | None = None,
+    losses: bool = False,
 ) -> Analysis: ...
 
 
@@ -287,6 +295,8 @@ def analyze(
     rtol: float = 1e-9,
     tree_rule: TreeRule = "auto",
     effort: float = 1.0,
+    load: Load | None = None,
+    losses: bool = False,
 ) -> Analysis | TimetableAnalysis:
     """Compute the root vectors, every constant, the steps, the bound and the transient time.
 
@@ -296,6 +306,8 @@ def analyze(
         rtol: relative width of the brackets.
         tree_rule: when M2~ = 0 ("auto", "paper", "never"); see docs/errata.md, E-9.
         effort: how many times the usual work may be spent on slowly mixing networks.
+        load: what a step computes and sends, for its bytes and seconds.
+        losses: whether to look for single points of failure.
 
     >>> from digrad.networks import exponential
     >>> round(analyze(exponential(8)).n_pi, 12)
@@ -308,7 +320,12 @@ def analyze(
     if not effort > 0:
         raise ParameterError(f"effort must be positive, got {effort}")
     lookup(dict.fromkeys(get_args(TreeRule)), tree_rule, "tree rule")
+    load = load or Load()
     if isinstance(network, Timetable):
+        if losses or load != Load():
+            name = "losses" if losses else next(k for k, v in asdict(load).items() if v)
+            what = f"{param(name)} is about a network that stays as it is, and this one changes"
+            raise ParameterError(message(what, hint="drop it, or look at its slots one by one"))
         return analyze_timetable(network, setting or Setting())
     net = as_network(network)
     vectors = perron(net)
@@ -324,6 +341,8 @@ def analyze(
         push_metrics=digraph_metrics(push, vectors.pi_C),
         doubly_stochastic=doubly_stochastic_case(net),
         tree_rule=tree_rule,
+        load=load,
+        losses=find_losses(net) if losses else None,
     )
 
 

@@ -1,6 +1,6 @@
 """Reports for people: an Analysis as text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -10,16 +10,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from digrad.analysis.losses import Losses
 from digrad.base.errors import param
-from digrad.base.text import number, plain
+from digrad.base.text import number
+from digrad.networks.network import listed
+from digrad.networks.traffic import Traffic
 
 if TYPE_CHECKING:
     from digrad.analysis.network_analysis import Analysis
+    from digrad.analysis.timetable_analysis import TimetableAnalysis
 
+MOST_LOSSES = 20  # losses that are listed
+MOST_SLOTS = 8  # slots, and nodes, whose weights are written out
 HELPS = 0.95  # other weights are named if they leave at most this share of the squared gradient
 
 
-def report(analysis: "Analysis") -> RenderableType:
+def network_report(analysis: "Analysis") -> RenderableType:
     """Lay out an analysis: verdict, constants, what would help if anything would."""
     parts: list[RenderableType] = [Text("Verdict", style="bold"), *_verdict(analysis)]
     parts += [Text("\nConstants", style="bold"), _constants(analysis)]
@@ -29,12 +35,11 @@ def report(analysis: "Analysis") -> RenderableType:
     advice = list(_advice(analysis))
     if advice:
         parts += [Text("\nWhat would help", style="bold"), *_indented(advice)]
+    if analysis.traffic is not None:
+        parts += [Text("\nTraffic", style="bold"), _coloured(_traffic(analysis.traffic))]
+    if analysis.losses is not None:
+        parts += [Text("\nLosses", style="bold"), *_losses(analysis.losses)]
     return Group(*parts)
-
-
-def plain_text(analysis: "Analysis", width: int = 96) -> str:
-    """Return the report without colours."""
-    return plain(report(analysis), width)
 
 
 def _verdict(a: "Analysis") -> list[RenderableType]:
@@ -46,10 +51,7 @@ def _verdict(a: "Analysis") -> list[RenderableType]:
         ("expected", "yellow", _expected(a)),
         ("step", "cyan", f"give S-PP γ/(nπ) = {1 / a.n_pi:.6g} γ for the γ you would give SGD"),
     ]
-    table = Table.grid(padding=(0, 2))
-    for key, colour, text in lines:
-        table.add_row(Text(f"  {key}", style=colour), text)
-    return [table]
+    return [_coloured(lines)]
 
 
 def _guaranteed(a: "Analysis") -> str:
@@ -176,3 +178,112 @@ def _indented(lines: Iterable[str]) -> list[RenderableType]:
     for line in lines:
         table.add_row("  -", Text(line))
     return [table]
+
+
+def _coloured(lines: Iterable[tuple[str, str, str]]) -> RenderableType:
+    """Lay out lines of a key, its colour and a text."""
+    table = Table.grid(padding=(0, 2))
+    for key, colour, text in lines:
+        table.add_row(Text(f"  {key}", style=colour), text)
+    return table
+
+
+def _traffic(step: Traffic) -> Iterator[tuple[str, str, str]]:
+    counts = f"{step.pull_links:,} to pull, {step.push_links:,} to push"
+    yield (
+        "messages",
+        "green",
+        f"{step.links:,} a step ({counts}); {step.busiest_port} at the busiest port",
+    )
+    if step.bytes_per_step is not None:
+        yield "bytes", "green", f"{number(step.bytes_per_step / 1e6, 4)} MB a step"
+    if step.seconds_per_step is not None:
+        parts = {"computing": step.compute, "latency": step.latency, "sending": step.transfer}
+        told = " + ".join(f"{name} {number(t, 4)}" for name, t in parts.items() if t is not None)
+        yield "seconds", "green", f"{number(step.seconds_per_step, 4)} a step ({told})"
+        yield "waits for", "green", str(step.bottleneck)
+    elif step.bytes_per_step is None:
+        yield "seconds", "green", f"unknown: {param('model_mb')} says how large a model is"
+    else:
+        yield "seconds", "green", "unknown: no latency or bandwidth of a link is known"
+    if step.cost is not None:
+        yield "cost", "green", f"{number(step.cost)} for the links in use"
+    if step.unknown:
+        yield (
+            "careful",
+            "green",
+            f"{step.unknown} links lack a number: they are taken to be no limit",
+        )
+
+
+def _losses(found: Losses) -> list[RenderableType]:
+    """Lay out the single points of failure."""
+    net, every = found.network, [*found.nodes, *found.links]
+    if not every:
+        told = "none: without any one node or link, all others still have a common root"
+        return [Text(f"  single points of failure: {told}")]
+    counts = f"{len(found.nodes)} of {net.n} nodes, {len(found.links)} links"
+    table = Table(box=None, padding=(0, 2), show_edge=False, header_style="dim")
+    for name in ("without", "go on", "cut off"):
+        table.add_column(name, justify="right" if name == "go on" else "left")
+    for loss in sorted(every, key=lambda loss: len(loss.remains))[:MOST_LOSSES]:
+        others = listed(net, loss.cut_off)
+        table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
+    rest = len(every) - MOST_LOSSES
+    more = [Text(f"  and {rest} more; to_dict() and JSON name all")] if rest > 0 else []
+    return [Text(f"  single points of failure: {counts}"), table, *more]
+
+
+def timetable_report(a: "TimetableAnalysis") -> RenderableType:
+    """Lay out an analysis: verdict, then facts."""
+    heads = Text("Verdict", style="bold"), Text("\nTimetable", style="bold")
+    verdict = _coloured(_timetable_verdict(a))
+    return Group(heads[0], verdict, heads[1], *_indented(_timetable_facts(a)))
+
+
+def _timetable_verdict(a: "TimetableAnalysis") -> list[tuple[str, str, str]]:
+    net, n = a.network, a.n
+    roots = "every node is" if len(net.roots) == n else f"{len(net.roots)} of {n} nodes are"
+    how = "in expectation" if net.is_random else f"over a period of {net.period} steps"
+    about = " (an expectation)" if net.is_random else ""
+    return [
+        ("works", "green", f"S-PP converges: {roots} a common root {how}"),
+        ("guaranteed", "yellow", _timetable_guarantee(a)),
+        (
+            "step",
+            "cyan",
+            f"give S-PP γ/(nπ) = {1 / a.n_pi:.6g} γ for the γ you would give SGD{about}",
+        ),
+    ]
+
+
+def _timetable_guarantee(a: "TimetableAnalysis") -> str:
+    said = "no rate: the theorems are for networks that stay as they are"
+    if a.network.is_random:
+        return f"{said}; with probability one the nodes agree in the end"
+    if a.agree_after is not None:
+        return f"{said}; all nodes agree after every {a.agree_after} steps, whatever they held"
+    if a.pull_decay is None:
+        return said
+    return f"{said}; products of a period decay, as certified below"
+
+
+def _timetable_facts(a: "TimetableAnalysis") -> list[str]:
+    net = a.network
+    pauses = f", exchanging in every {net.exchange_every}th step" * (net.exchange_every > 1)
+    lines = [f"{len(net.slots)} slot{'s' * (len(net.slots) > 1)}{pauses}: period {net.period}"]
+    lines += [str(net.chances)] * net.is_random
+    lines.append(
+        f"nπ = {a.n_pi:.6g}; S-PP sends {a.messages:.6g} vectors a step; largest degree "
+        f"{a.largest_degree}"
+    )
+    for name, decay in (("R", a.pull_decay), ("Cᵀ", a.push_decay)):
+        if decay is not None:
+            lines.append(
+                f"over k periods ‖{name}...{name} - 1πᵀ‖ ≤ {decay.alpha:.6g}ᵏ from k = {decay.m} "
+                f"on; spectral radius {decay.rho:.6g}"
+            )
+    if a.answer_turns and a.n <= MOST_SLOTS and len(net.slots) <= MOST_SLOTS and not net.is_random:
+        for k, phi in enumerate(a.vectors.phi):
+            lines.append(f"answer before slot {k}: {', '.join(f'{w:.4g}' for w in phi)}")
+    return lines

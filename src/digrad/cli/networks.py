@@ -1,6 +1,7 @@
 """Commands about networks: analyze, compare, list."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,110 +9,65 @@ import typer
 
 from digrad.base.errors import ParameterError, message
 from digrad.cli import completion
-from digrad.cli.links import (
-    BandwidthAttr,
-    ComputeMS,
-    CostAttr,
-    LatencyAttr,
-    ModelMB,
-    PortMbit,
-    attributes,
-    tell_notes,
+from digrad.cli.options import (
+    GraphOptions,
+    LoadOptions,
+    NetworkOptions,
+    OutputOptions,
+    PageOptions,
+    SettingOptions,
+    with_groups,
 )
-from digrad.cli.output import busy, check_figure, print_json, show
-from digrad.cli.report import Html, check_page, write_network_page
+from digrad.cli.output import busy, print_json, show, show_notes
+from digrad.cli.report import write_network_page
 
 LONG_N = 200  # nodes from which an analysis may take more than a few seconds
 
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHAT",
-        help="A topology (`digrad list topologies`) or a graph or matrix file.",
-        autocompletion=completion.topologies,
-    ),
-]
-PushFile = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="C_FILE", help="The file of C, where the first one holds R.", show_default=False
-    ),
-]
-NodeCount = Annotated[
-    int | None, typer.Option("--nodes", "-n", help="Number of nodes of a topology [default: 16].")
-]
-Params = Annotated[
-    list[str] | None, typer.Option("--param", help="A topology's parameter, as key=value.")
-]
-Seed = Annotated[int | None, typer.Option(help="Which graph of a random topology.")]
-WeightsName = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        help="`digrad list weights` [default: uniform].",
-        autocompletion=completion.weights,
-    ),
-]
-PushGraphOption = Annotated[
-    str,
-    typer.Option(
-        help="Push over the `same` links, or over their `reverse` as in the paper.",
-        autocompletion=completion.push_graphs,
-    ),
-]
-Lipschitz = Annotated[float, typer.Option("--L", help="Lipschitz constant of the gradients.")]
-Sigma = Annotated[float, typer.Option(help="Standard deviation of a stochastic gradient.")]
-DeltaF = Annotated[float, typer.Option("--delta-f", help="f at the start minus its minimum.")]
-F0 = Annotated[float, typer.Option("--F0", help="Mean squared gradient at the start.")]
-Steps = Annotated[int, typer.Option("--steps", "-T", help="Number of steps T.")]
-LargestComponent = Annotated[
-    bool, typer.Option("--largest-component", help="Keep the largest strong part of a graph.")
-]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Read a file's links as two-way.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Slots = Annotated[
-    list[str] | None,
-    typer.Option("--slot", help="A further slot of a timetable: a file or a topology; repeatable."),
-]
-ExchangeEvery = Annotated[int, typer.Option(help="Steps from one exchange to the next.")]
-Keep = Annotated[float, typer.Option(help="Probability that a link works in a step.")]
-Loss = Annotated[float, typer.Option(help="Share of messages that is lost.")]
-LossKind = Annotated[str, typer.Option(help="Who hears of a loss: known, returned or silent.")]
-Figure = Annotated[Path | None, typer.Option(help="Write a picture (PNG, SVG or PDF).")]
+
+@dataclass(frozen=True, kw_only=True)
+class ChangingOptions(NetworkOptions):
+    """Weights, and what changes from step to step."""
+
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="`digrad list weights` [default: uniform].", autocompletion=completion.weights
+        ),
+    ] = None
+    slot: Annotated[
+        list[str] | None,
+        typer.Option(help="A further slot of a timetable: a file or a topology; repeatable."),
+    ] = None
+    exchange_every: Annotated[int, typer.Option(help="Steps from one exchange to the next.")] = 1
+    keep: Annotated[float, typer.Option(help="Probability that a link works in a step.")] = 1.0
+    loss: Annotated[float, typer.Option(help="Share of messages that is lost.")] = 0.0
+    loss_kind: Annotated[
+        str, typer.Option(help="Who hears of a loss: known, returned or silent.")
+    ] = "silent"
+
+    def make(self) -> Any:
+        """Return a network or a timetable."""
+        from digrad.networks import build_any
+
+        return self.build(
+            build_any,
+            weights=self.weights,
+            slots=self.slot or (),
+            exchange_every=self.exchange_every,
+            keep=self.keep,
+            loss={"share": self.loss, "kind": self.loss_kind},
+        )
 
 
+@with_groups
 def analyze(
-    what: What,
-    push_file: PushFile = None,
-    nodes: NodeCount = None,
-    param: Params = None,
-    seed: Seed = None,
-    weights: WeightsName = None,
-    push_graph: PushGraphOption = "same",
-    lipschitz: Lipschitz = 1.0,
-    sigma: Sigma = 1.0,
-    delta_f: DeltaF = 1.0,
-    f0: F0 = 1.0,
-    steps: Steps = 10_000,
-    json: Json = False,
-    figure: Figure = None,
-    html: Html = None,
+    source: ChangingOptions,
+    problem: SettingOptions,
+    load: LoadOptions,
+    output: PageOptions,
     rtol: Annotated[float, typer.Option(help="Relative width of the brackets.")] = 1e-9,
     tree_rule: Annotated[str, typer.Option(help="When M2~ = 0: auto, paper or never.")] = "auto",
     effort: Annotated[float, typer.Option(help="Times the usual work on slow networks.")] = 1.0,
-    largest_component: LargestComponent = False,
-    undirected: Undirected = False,
-    latency_attr: LatencyAttr = None,
-    bandwidth_attr: BandwidthAttr = None,
-    cost_attr: CostAttr = None,
-    model_mb: ModelMB = None,
-    compute_ms: ComputeMS = 0.0,
-    port_mbit: PortMbit = None,
-    slot: Slots = None,
-    exchange_every: ExchangeEvery = 1,
-    keep: Keep = 1.0,
-    loss: Loss = 0.0,
-    loss_kind: LossKind = "silent",
     losses: Annotated[
         bool, typer.Option("--losses", help="Name single points of failure, and what remains.")
     ] = False,
@@ -120,63 +76,39 @@ def analyze(
 
     Example: digrad analyze multi-sub-ring -n 20 --figure ring.png
     """
-    from digrad.analysis import analyze as run
-    from digrad.analysis import losses as losing
-    from digrad.networks import Network, build_any
-    from digrad.networks.traffic import Load, traffic
-    from digrad.theory import Setting
+    from rich.text import Text
 
-    check_figure(figure)
-    check_page(html)
-    setting = Setting(lipschitz, sigma, delta_f, f0, steps)
-    load = Load(model_mb, compute_ms, port_mbit)
-    network = build_any(
-        what,
-        nodes,
-        slots=slot or (),
-        exchange_every=exchange_every,
-        keep=keep,
-        loss={"share": loss, "kind": loss_kind},
-        push_file=push_file,
-        params=pairs(param or []),
-        seed=seed,
-        weights=weights,
-        push_graph=push_graph,
-        largest_component=largest_component,
-        undirected=undirected,
-        attributes=attributes(latency_attr, bandwidth_attr, cost_attr),
-    )
-    if not isinstance(network, Network) and (losses or load != Load()):
-        said = "--losses" if losses else "--model-mb, --compute-ms and --port-mbit"
-        what = f"{said} look at a network that stays as it is, and {what} changes"
-        raise ParameterError(message(what, hint="drop them, or look at its slots one by one"))
+    from digrad.analysis import analyze
+
+    setting, carried, what = problem.setting(), load.load(), source.what
+    network = source.make()
     with busy(
         f"certifying the constants of {network.n} nodes (--rtol 1e-4 is faster)",
         long=network.n > LONG_N,
     ):
-        rule: Any = tree_rule  # looked up by name, as above
-        result = run(network, setting, rtol=rtol, tree_rule=rule, effort=effort)
-    stays = network if isinstance(network, Network) else None
-    lost = losing.losses(stays) if losses and stays else None
-    step = traffic(stays, load) if stays else None
-    asked = stays is not None and (load != Load() or stays.capacities is not None)
-    drawn = None if figure is None else draw(result, what, figure)
-    if html is not None:
-        write_network_page({Path(what).stem: result}, html)
-    if json:
-        more = {"traffic": step.to_dict()} if asked and step else {}
-        more |= {"losses": lost.to_dict()} if lost else {}
-        print_json(result.to_dict() | more)
+        options: Any = {"rtol": rtol, "tree_rule": tree_rule, "effort": effort}
+        result = analyze(network, setting, load=carried, losses=losses, **options)
+    if output.figure is not None:
+        draw(result, what, output.figure)
+    if output.html is not None:
+        write_network_page({Path(what).stem: result}, output.html)
+    if output.json:
+        print_json(result.to_dict())
         return
-    tell_notes(network, what)
-    _report(result, f"{what}: {network!r}", drawn, step if asked else None)
-    if lost is not None:
-        show(losing.report(lost))
-    if html is not None:
-        show(f"report: {html}")
+    show_notes(network, what)
+    show(Text(f"{what}: {network!r}\n", style="bold"))
+    show(result.report())
+    for name, path in (("\nfigure", output.figure), ("report", output.html)):
+        if path is not None:
+            show(f"{name}: {path}")
 
 
+@with_groups
 def compare(
+    graphs: GraphOptions,
+    problem: SettingOptions,
+    load: LoadOptions,
+    output: OutputOptions,
     topologies: Annotated[
         list[str] | None,
         typer.Argument(
@@ -190,29 +122,11 @@ def compare(
     weights: Annotated[
         str | None,
         typer.Option(
-            "--weights",
             help="Names with commas between: `digrad list weights`, or `designed` "
             "[default: uniform, or a file's own].",
             autocompletion=completion.weights,
         ),
     ] = None,
-    push_graph: PushGraphOption = "same",
-    seed: Seed = None,
-    lipschitz: Lipschitz = 1.0,
-    sigma: Sigma = 1.0,
-    delta_f: DeltaF = 1.0,
-    f0: F0 = 1.0,
-    steps: Steps = 10_000,
-    json: Json = False,
-    figure: Figure = None,
-    latency_attr: LatencyAttr = None,
-    bandwidth_attr: BandwidthAttr = None,
-    cost_attr: CostAttr = None,
-    model_mb: ModelMB = None,
-    compute_ms: ComputeMS = 0.0,
-    port_mbit: PortMbit = None,
-    largest_component: LargestComponent = False,
-    undirected: Undirected = False,
     clock: Annotated[
         str | None,
         typer.Option(
@@ -229,40 +143,39 @@ def compare(
 
     Example: digrad compare directed-ring exponential binary-tree -n 32 --figure scaling.svg
     """
-    from digrad.analysis.comparison import compare as run
-    from digrad.analysis.comparison import scaling, table
+    from digrad.analysis.comparison import compare, make_networks, scaling, table
     from digrad.networks import TIMETABLES, TOPOLOGIES
-    from digrad.networks.traffic import Load
-    from digrad.theory import Setting
 
-    check_figure(figure)
-    _check_race(clock, methods, figure, compute_ms)
+    _check_race(clock, methods, output.figure, load.compute_ms)
     names = topologies or [*TOPOLOGIES, *TIMETABLES]
-    setting = Setting(lipschitz, sigma, delta_f, f0, steps)
-    load = Load(model_mb, compute_ms, port_mbit)
-    read = attributes(latency_attr, bandwidth_attr, cost_attr)
-    files = {"attributes": read, "undirected": undirected, "largest_component": largest_component}
-    schemes = None if weights is None else [name.strip() for name in weights.split(",")]
-    one = schemes[0] if schemes and len(schemes) == 1 else schemes
-    options: dict[str, Any] = {"weights": one, "push_graph": push_graph, "seed": seed}
+    schemes = [name.strip() for name in weights.split(",")] if weights is not None else []
+    options: dict[str, Any] = {
+        "weights": schemes if len(schemes) > 1 else weights,
+        "push_graph": graphs.push_graph,
+        "seed": graphs.seed,
+    }
     if clock is not None:
-        make = {"n": nodes, **files, **options}
-        _race(names, make, clock, methods, target, model_mb, json)
+        networks, refused = make_networks(names, nodes, **graphs.of_files(), **options)
+        labelled = {str(label): net for label, net in networks.items()}
+        chosen = [name.strip() for name in methods.split(",") if name.strip()]
+        _race(labelled, refused, clock, chosen, load.model_mb, target, json=output.json)
         return
+    setting, carried = problem.setting(), load.load()
     with busy(f"comparing {len(names)} networks at n = {nodes}"):
-        rows, refused = run(names, nodes, setting, load=load, **files, **options)
-    if figure is not None:
+        networks, refused = make_networks(names, nodes, **graphs.of_files(), **options)
+        rows = compare(networks, setting, carried)
+    if output.figure is not None:
         from digrad.show.figures import draw_scaling, save_figure
 
         with busy(f"measuring how they scale up to n = {nodes}"):
             curves = scaling(names, nodes, setting, **options)
-        save_figure(draw_scaling(curves, ylabel="transient time T", title=""), figure)
-    if json:
+        save_figure(draw_scaling(curves, ylabel="transient time T", title=""), output.figure)
+    if output.json:
         print_json({"n": nodes, "topologies": rows, "refused": refused})
         return
     show(table(rows, refused))
-    if figure is not None:
-        show(f"figure: {figure}")
+    if output.figure is not None:
+        show(f"figure: {output.figure}")
 
 
 def _check_race(clock: str | None, methods: str, figure: Path | None, compute_ms: float) -> None:
@@ -282,39 +195,33 @@ def _check_race(clock: str | None, methods: str, figure: Path | None, compute_ms
 
 
 def _race(
-    names: list[str],
-    make: dict[str, Any],
-    said: str,
-    methods: str,
-    target: float,
+    networks: Mapping[str, Any],
+    missing: Mapping[str, str],
+    clock: str,
+    methods: list[str],
     model_mb: float | None,
+    target: float,
+    *,
     json: bool,
 ) -> None:
     """Race methods on networks, and print who is first."""
     from rich.table import Table
 
-    from digrad.analysis.comparison import each_network
-    from digrad.base.checks import real
     from digrad.base.text import number
-    from digrad.runs.race import METHODS, RaceSettings, race, read_clock
-    from digrad.runs.timing import MessageSizes
+    from digrad.runs.race import METHODS, race, read_clock, settings_of
 
-    course = RaceSettings(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
-    times = read_clock(said)
-    nets, missing = each_network(names, **make)
-    chosen = [name.strip() for name in methods.split(",") if name.strip()] or list(METHODS)
-    sizes = MessageSizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
-    with busy(f"racing {len(chosen)} methods on {len(nets)} networks"):
-        found, refused = race(nets, chosen, times, sizes, course)
-    refused = missing | refused
+    times, (course, sizes) = read_clock(clock), settings_of(target, model_mb)
+    with busy(f"racing {len(methods or METHODS)} methods on {len(networks)} networks"):
+        results, refused = race(networks, methods or METHODS, times, sizes, course)
+    refused = {**missing, **refused}
     if json:
-        print_json({"race": [one._asdict() for one in found], "refused": refused})
+        print_json({"race": [result._asdict() for result in results], "refused": refused})
         return
     out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
     unit = "seconds" if times.capacities else f"time (a gradient takes {number(times.compute)})"
     for head in ("network", "method", "best step", "gradients", unit, "waits longest for"):
         out.add_column(head, justify="left" if head[0] in "nmw" else "right")
-    for one in found:
+    for one in results:
         cells = ("-" if x is None else number(x, 4) for x in (one.step, one.gradients, one.time))
         out.add_row(one.network, one.method, *cells, one.bottleneck)
     each = f"{number(times.compute)} s" if times.capacities else number(times.compute)
@@ -410,19 +317,6 @@ def list_weights() -> None:
     _print_listing(WEIGHTS, skip=("pull", "push", "root", "self_weight"))
 
 
-def pairs(params: list[str]) -> dict[str, str]:
-    """Split key=value options."""
-    pairs = {}
-    for text in params:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ParameterError(
-                message(f"--param takes key=value, got {text!r}", hint="for example --param p=0.3")
-            )
-        pairs[key.strip().replace("-", "_")] = value.strip()
-    return pairs
-
-
 def draw(result: Any, what: str, path: Path) -> Path:
     """Draw an analyzed network."""
     from digrad.networks import Timetable
@@ -432,22 +326,6 @@ def draw(result: Any, what: str, path: Path) -> Path:
     if isinstance(result.network, Timetable):
         return save_figure(draw_timetable(result.network, result.vectors, title=title), path)
     return save_figure(draw_network(result.network, result.vectors.pi_R, title=title), path)
-
-
-def _report(result: Any, title: str, drawn: Path | None, step: Any) -> None:
-    from rich.text import Text
-
-    from digrad.analysis import TimetableAnalysis, timetable_analysis, traffic_text
-    from digrad.analysis.text import report as of_a_network
-
-    changes = isinstance(result, TimetableAnalysis)
-    report: Any = timetable_analysis.report if changes else of_a_network
-    show(Text(f"{title}\n", style="bold"))
-    show(report(result))
-    if step is not None:
-        show(traffic_text.report(step))
-    if drawn is not None:
-        show(f"\nfigure: {drawn}")
 
 
 def _print_listing(

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from digrad.base.errors import printable
+from digrad.base.errors import ParameterError, message, printable
 
 
 def bare_flags(app: Any) -> None:
@@ -64,8 +64,8 @@ def warn(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
-def going_on(experiment: Any, folder: Path) -> str:
-    """Return what goes on with an interrupted run: a command, or the call that began it."""
+def command_to_resume(experiment: Any, folder: Path) -> str:
+    """Return how to go on with an interrupted run: a command, or the call that began it."""
     if experiment.of_objects:
         return f"the same dg.simulate(...) with out={str(folder)!r}, resume=True"
     trust = " --trust" if experiment.own_names else ""
@@ -77,6 +77,23 @@ def print_json(data: dict[str, Any]) -> None:
     from json import dumps
 
     print(dumps(data, indent=1, allow_nan=False))
+
+
+def show_notes(network: Any, what: str) -> None:
+    """Print, beside the output, what was left out when a network was read."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    for note in network.notes:
+        console.print(Text(f"note: {what}: {note}", style="dim"), soft_wrap=True)
+
+
+def check_page(path: Path | None) -> None:
+    """Refuse a page that no browser would open before the work starts, not after."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        what = f"cannot write a page as {path.name!r}: its suffix is not that of HTML"
+        raise ParameterError(message(what, hint="end the name in .html"))
 
 
 def check_figure(path: Path | None) -> None:

@@ -6,12 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import ParameterError, message
-from digrad.cli.output import busy, show
+from digrad.cli.output import busy, check_page, show
 from digrad.cli.runs import Folders
 from digrad.cli.selecting import Best, Label, Only, Where, read
-
-Html = Annotated[Path | None, typer.Option("--html", help="Write a page to look at.")]
 
 
 def report(
@@ -39,13 +36,6 @@ def report(
 
         judge(trace, best)  # what cannot be compared is said here; on a page it would be too late
     write_run_page(folders, target, title=title, by=best, trace=trace)
-
-
-def check_page(path: Path | None) -> None:
-    """Refuse a page that no browser would open before the work starts, not after."""
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        what = f"cannot write a page as {path.name!r}: its suffix is not that of HTML"
-        raise ParameterError(message(what, hint="end the name in .html"))
 
 
 def write_run_page(folders: list[Path], target: Path, **options: Any) -> None:

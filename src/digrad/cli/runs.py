@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import DigradError, ParameterError, message
-from digrad.cli.output import check_figure, going_on, show, warn
+from digrad.cli.output import check_figure, command_to_resume, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask
 
@@ -103,8 +103,8 @@ def run(
         options = {"workers": workers, "cluster": cluster, "checkpoint_seconds": checkpoint}
         execute(experiment, folder, device, resume, **options)
     results = read([folder])
-    summary(results)
-    _say_samples([folder], results)
+    print_summary(results)
+    _print_samples([folder], results)
     _warn_unfinished([folder])
 
 
@@ -215,11 +215,11 @@ def table(
     """
     results = read(folders, where, only, label)
     if best:
-        summary_of_best(results, best, form, csv)
+        print_best(results, best, form, csv)
     else:
-        summary(results, metric, target, form, csv)
+        print_summary(results, metric, target, form, csv)
     if form == "text":
-        _say_samples(folders, results)
+        _print_samples(folders, results)
     _warn_unfinished(folders)
 
 
@@ -238,7 +238,7 @@ def execute(experiment: Any, folder: Path, device: str, resume: bool, **options:
     show(f"run: {folder}")
 
 
-def summary(
+def print_summary(
     results: Any,
     metric: str = "",
     target: float | None = None,
@@ -264,7 +264,7 @@ def summary(
         show(f"table: {to_csv(rows, csv)}")
 
 
-def summary_of_best(results: Any, by: str, form: str, csv: Path | None) -> None:
+def print_best(results: Any, by: str, form: str, csv: Path | None) -> None:
     """Print each method at its own best step, and who won."""
     from digrad.results import judge
     from digrad.show.tables import to_csv
@@ -288,7 +288,7 @@ def _print(rows: Any, form: str) -> None:
     show(FORMATS[form](columns(rows)) if form in FORMATS else render(rows), width=160)
 
 
-def _say_samples(folders: list[Path], results: Any) -> None:
+def _print_samples(folders: list[Path], results: Any) -> None:
     """Say on which test samples accuracies are."""
     from digrad.show.verdicts import judged_on
 
@@ -321,7 +321,7 @@ def _warn_unfinished(folders: list[Path]) -> None:
             warn(
                 f"unfinished: {done} of {experiment.trials} trials in {folder} have come to step "
                 f"{experiment.steps:,}; values are those so far. Go on with: "
-                f"{going_on(experiment, folder)}"
+                f"{command_to_resume(experiment, folder)}"
             )
 
 

@@ -9,7 +9,7 @@ import typer
 
 from digrad.base.errors import DigradError, lookup
 from digrad.cli.output import show
-from digrad.cli.runs import Checkpoint, Out, Trust, summary
+from digrad.cli.runs import Checkpoint, Out, Trust, print_summary
 from digrad.cli.selecting import read
 from digrad.cli.trust import ask
 
@@ -85,7 +85,7 @@ def _train(file: Path, out: Path | None, *, short: str, **options: Any) -> None:
         raise type(error)(f"rank {rank}: {error}") from error
     if rank == 0:
         show(f"run: {folder}")
-        summary(read([folder]))
+        print_summary(read([folder]))
 
 
 def _read(file: Path) -> Any:

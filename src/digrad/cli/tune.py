@@ -13,7 +13,7 @@ from digrad.cli.runs import (
     Trust,
     Workers,
     interruptible,
-    summary_of_best,
+    print_best,
 )
 from digrad.cli.selecting import read
 from digrad.cli.trust import ask
@@ -68,4 +68,4 @@ def tune(
     for advice in tuning.advice:
         warn(f"  {advice} with --grid")
     show(f"run: {folder}; rounds: {folder}.tuning\n")
-    summary_of_best(read([folder]), tuning.by.metric, "text", None)
+    print_best(read([folder]), tuning.by.metric, "text", None)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, message
-from digrad.cli.output import going_on, show, warn
+from digrad.cli.output import command_to_resume, show, warn
 
 SECONDS = 2.0  # from one look to the next
 EVERY = 30.0  # seconds from one line to the next where there is no terminal
@@ -33,7 +33,7 @@ def list_runs(
     show(list_states(found), width=160)
     for run in found:
         if run.state == "interrupted":
-            show(f"go on with: {going_on(run.experiment, run.path)}")
+            show(f"go on with: {command_to_resume(run.experiment, run.path)}")
 
 
 def watch(

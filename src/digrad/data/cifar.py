@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, message
 from digrad.data.images import LabeledImages
-from digrad.data.reading import CHUNK, blaming, check_end, opened, read_exactly, read_up_to
+from digrad.data.reading import (
+    CHUNK,
+    check_end,
+    name_file_in_errors,
+    opened,
+    read_exactly,
+    read_up_to,
+)
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32
@@ -45,16 +52,16 @@ def read_cifar(folder: Path) -> tuple[LabeledImages, LabeledImages]:
     home, archive = _home(folder), folder / ARCHIVE
     loose = all((home / name).is_file() for name in (*TRAIN, TEST))
     if not loose and archive.is_file():
-        files = _unpacked(archive)
+        files = _unpack_archive(archive)
         paths = {name: archive / FOLDER / name for name in files}
     else:
         files = {name: _content(home / name) for name in (*TRAIN, TEST)}
         paths = {name: home / name for name in files}
     parts = {}
     for name, content in files.items():
-        with blaming(paths[name]):
+        with name_file_in_errors(paths[name]):
             parts[name] = _records(content)
-    return _joined([parts[name] for name in TRAIN]), _joined([parts[TEST]])
+    return _join_files([parts[name] for name in TRAIN]), _join_files([parts[TEST]])
 
 
 def _home(folder: Path) -> Path:
@@ -62,7 +69,7 @@ def _home(folder: Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    with blaming(path), opened(path) as stream:
+    with name_file_in_errors(path), opened(path) as stream:
         content = read_up_to(stream, RECORDS * RECORD)
         check_end(stream, RECORDS * RECORD)
         _check_whole(len(content))
@@ -75,11 +82,11 @@ def _check_whole(size: int) -> None:
         raise FileFormatError(f"cut off, or no batch of CIFAR-10: {what}")
 
 
-def _unpacked(archive: Path) -> dict[str, bytes]:
+def _unpack_archive(archive: Path) -> dict[str, bytes]:
     """Take the six files out of the archive, in memory; all else in there is passed over."""
     wanted = {f"{FOLDER}/{name}": name for name in (*TRAIN, TEST)}
     found: dict[str, bytes] = {}
-    with blaming(archive), archive.open("rb") as raw, gzip.open(raw) as unzipped:
+    with name_file_in_errors(archive), archive.open("rb") as raw, gzip.open(raw) as unzipped:
         stream = _Bounded(unzipped, len(wanted) * RECORDS * RECORD + SLACK)
         while any(header := stream.exactly(BLOCK)):
             path, kind, size = _member(header)
@@ -126,7 +133,7 @@ def _check_member(path: str, kind: bytes, size: int, twice: bool) -> None:
         raise FileFormatError(f"{path} in it is not a plain file")
     if size > most:
         raise FileFormatError(f"{path} in it has {size:,} bytes; {most:,} are the most")
-    with blaming(path):
+    with name_file_in_errors(path):
         _check_whole(size)
 
 
@@ -159,7 +166,7 @@ def _records(content: bytes) -> NDArray[np.uint8]:
     return records
 
 
-def _joined(files: list[NDArray[np.uint8]]) -> LabeledImages:
+def _join_files(files: list[NDArray[np.uint8]]) -> LabeledImages:
     pixels = np.concatenate([records[:, 1:] for records in files]).reshape(-1, *SHAPE)
     labels = np.concatenate([records[:, 0] for records in files]).astype(np.int64)
     return LabeledImages(pixels, labels)

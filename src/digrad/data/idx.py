@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from digrad.base.errors import FileFormatError, message
 from digrad.data.images import LabeledImages
-from digrad.data.reading import blaming, check_end, opened, read_exactly
+from digrad.data.reading import check_end, name_file_in_errors, opened, read_exactly
 
 BYTES = 8  # the header's code for values of one byte
 SIDE = 28  # pixels
@@ -46,7 +46,7 @@ def read_idx(path: str | Path, *shape: int) -> NDArray[np.uint8]:
     Raises:
         FileFormatError: The file is not there, or damaged, or its items have another shape.
     """
-    with blaming(path), opened(Path(path)) as stream:
+    with name_file_in_errors(path), opened(Path(path)) as stream:
         code, dims = read_exactly(stream, 4, "the first words of an idx file")[2:]
         if code != BYTES or dims != len(shape) + 1:
             raise FileFormatError(_complaint(code, dims, len(shape) + 1))
@@ -64,7 +64,7 @@ def read_idx(path: str | Path, *shape: int) -> NDArray[np.uint8]:
 def _pair(images: Path, labels: Path) -> LabeledImages:
     pixels = read_idx(images, SIDE, SIDE)
     values = read_idx(labels).astype(np.int64)
-    with blaming(labels, hint=f"it must belong to {images.name}"):
+    with name_file_in_errors(labels, hint=f"it must belong to {images.name}"):
         if values.max() >= CLASSES:
             raise FileFormatError(f"a label is {values.max()}, but there are {CLASSES} classes")
         return LabeledImages(pixels[:, None], values)

@@ -14,7 +14,7 @@ DAMAGED = "fetch it again, or copy it again from where it is whole"
 
 
 @contextmanager
-def blaming(path: str | Path, hint: str = DAMAGED) -> Iterator[None]:
+def name_file_in_errors(path: str | Path, hint: str = DAMAGED) -> Iterator[None]:
     """Turn whatever goes wrong inside into one error that names the file and the fix."""
     shown = str(path).encode(errors="backslashreplace").decode()  # a name may be no text
     try:

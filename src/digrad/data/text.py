@@ -9,7 +9,7 @@ from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError
 from digrad.base.files import read_bounded, text_of
 from digrad.base.memory import check_memory
-from digrad.data.reading import blaming, opened
+from digrad.data.reading import name_file_in_errors, opened
 
 LARGEST = 256 << 20  # bytes, unpacked
 LETTER_BYTES = 24  # that a letter takes on its way to a code
@@ -25,7 +25,7 @@ def read_text(path: str | Path) -> tuple[NDArray[np.int64], str]:
         FileFormatError: The file is not there, empty, too large or not UTF-8.
     """
     kind_of(path, "path", str, Path)
-    with blaming(path, hint="any plain text will do"), opened(Path(path)) as stream:
+    with name_file_in_errors(path, hint="any plain text will do"), opened(Path(path)) as stream:
         raw = read_bounded(stream, LARGEST)
         check_memory(
             LETTER_BYTES * len(raw), f"a text of {len(raw):,} bytes", error=FileFormatError

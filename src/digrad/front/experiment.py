@@ -60,16 +60,16 @@ def make_experiment(
     said = checked_arguments(TYPES, seeds=seeds, metrics=metrics, precision=precision, **more)
     made, kind = _problem(problem, dict(keys), device, said["precision"])
     nets = labelled(networks, made.nodes if made is not None else DEFAULT_N)
-    clock = Clock() if clock is None and _unwaiting(algorithms) else clock
+    clock = Clock() if clock is None and _any_asynchronous(algorithms) else clock
     methods = _methods(algorithms, compress, clock is not None)
-    rates = _rates(lr, list(methods))
+    rates = _read_lr(lr, list(methods))
     plan_of, shape = _schedule(schedule)
     experiment = Experiment(
         networks=tuple(
             NetworkSpec(file=f"networks/{k:03d}.npz", name=label) for k, label in enumerate(nets)
         ),
         algorithms=tuple(
-            _described(label, method, given, rates.get(label, ()), clock is not None)
+            _describe_algorithm(label, method, given, rates.get(label, ()), clock is not None)
             for label, (method, given) in methods.items()
         ),
         problem=kind,
@@ -106,7 +106,7 @@ def _problem(
             raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
         told = {"device": device, "precision": precision, **keys}
         made: Problem = ModuleProblem(given, **told)
-        return made, _given(made, given)
+        return made, _describe_object(made, given)
     if isinstance(given, Mapping):
         table = {**given, **keys}
         if "kind" not in table:
@@ -122,10 +122,10 @@ def _problem(
         what = f"{type(given).__name__} is not a problem"
         hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
         raise ParameterError(message(what, hint=hint))
-    return given, _given(given, given)
+    return given, _describe_object(given, given)
 
 
-def _given(problem: Problem, said: Any) -> KindSpec:
+def _describe_object(problem: Problem, said: Any) -> KindSpec:
     """Say of an object what tables tell: its class, and on how many samples it is judged."""
     judged = {"node_samples": problem.node_samples} if isinstance(problem, ModuleProblem) else {}
     return KindSpec("given", {"class": type(said).__name__, **judged})
@@ -138,10 +138,12 @@ def _dtype(problem: Problem | None) -> str:
 def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
-        return {str(label): _small(*_method(one, clock), compress) for label, one in given.items()}
+        return {
+            str(label): _compress(*_method(one, clock), compress) for label, one in given.items()
+        }
     found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
-        method, name = _small(*_method(one, clock), compress)
+        method, name = _compress(*_method(one, clock), compress)
         label = name or repr(method)
         if label in found:
             hint = "give them labels: {label: algorithm, ...}"
@@ -150,8 +152,8 @@ def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[A
     return found
 
 
-def _unwaiting(given: Any) -> bool:
-    """Say whether some of the algorithms wait for nobody."""
+def _any_asynchronous(given: Any) -> bool:
+    """Say whether some of the algorithms are asynchronous."""
     ones = given.values() if isinstance(given, Mapping) else given
     several = isinstance(given, Mapping | list | tuple)
     return any(not isinstance(as_method(one), Algorithm) for one in (ones if several else [given]))
@@ -170,12 +172,12 @@ def _method(one: Any, clock: bool) -> tuple[Method[Any], str]:
     return method, plain if plain and method == type(method)() else ""
 
 
-def _small(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], str]:
+def _compress(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], str]:
     """Return a method with small messages, if they are wanted, and the name of what is in it."""
     return (method if compress is None else compressed(method, compress)), name
 
 
-def _described(
+def _describe_algorithm(
     label: str, method: Method[Any], name: str, rates: tuple[float, ...], clock: bool
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
@@ -197,16 +199,16 @@ def _described(
     return AlgorithmSpec(known, label, rates, values, compress=table)
 
 
-def _rates(given: Any, labels: list[str]) -> dict[str, tuple[float, ...]]:
+def _read_lr(given: Any, labels: list[str]) -> dict[str, tuple[float, ...]]:
     """Return step sizes by label; under no label, those of all."""
     if not isinstance(given, Mapping):
-        return {"": _several(given)}
+        return {"": _to_numbers(given)}
     for label in given:
         lookup(dict.fromkeys(labels), label, "algorithm in lr")
-    return {label: _several(lookup(given, label, "algorithm in lr")) for label in labels}
+    return {label: _to_numbers(lookup(given, label, "algorithm in lr")) for label in labels}
 
 
-def _several(given: Any) -> tuple[float, ...]:
+def _to_numbers(given: Any) -> tuple[float, ...]:
     try:
         return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
     except (TypeError, ValueError):

@@ -8,8 +8,8 @@ from typing import Any
 
 from digrad.analysis import Analysis, TimetableAnalysis
 from digrad.analysis import analyze as analyze_network
-from digrad.base.checks import kind_of, whole
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.checks import whole
+from digrad.base.errors import ParameterError, lookup, message, param
 from digrad.base.former_names import takes_former_names
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork, Digraph, Network, Timetable, as_any, build_any
@@ -17,6 +17,7 @@ from digrad.networks.chances import Chances, Loss
 from digrad.networks.changing import as_slot, with_chances
 from digrad.networks.files import load_slot
 from digrad.networks.registry import AnyNetworkLike, as_graph, is_file, largest_part
+from digrad.networks.traffic import Load
 from digrad.networks.weights import PushGraph, weigh
 from digrad.theory import Setting
 
@@ -154,33 +155,39 @@ def analyze(
         what: a network, or whatever ``network`` takes.
         setting: what is known of the problem and the run, as one object.
         n: nodes, for a topology's name.
-        more: the same number by number, ``L``, ``sigma``, ``delta_f``, ``F0``, ``T``; and what
-            else ``digrad.analysis.analyze`` takes: ``rtol``, ``tree_rule``.
+        more: the same number by number, ``L``, ``sigma``, ``delta_f``, ``F0``, ``T``; for bytes
+            and seconds of a step ``model_mb``, ``compute_ms``, ``port_mbit``; ``losses=True`` for
+            single points of failure; ``rtol``, ``tree_rule``, ``effort``.
     """
-    numbers = Setting.__dataclass_fields__
+    takes = [dict.fromkeys(kind.__dataclass_fields__) for kind in (Setting, Load)]
     options = dict.fromkeys(list(signature(analyze_network).parameters)[2:])
     for name in more:
-        lookup({**numbers, **options}, name, "argument of analyze")
-    given = {name: value for name, value in more.items() if name in numbers}
-    rest = {name: value for name, value in more.items() if name not in numbers}
-    if setting is not None and given:
+        lookup({**takes[0], **takes[1], **options}, name, "argument of analyze")
+    numbers, carried = ({k: more.pop(k) for k in names if k in more} for names in takes)
+    if setting is not None and numbers:
         hint = "give one of the two"
         raise ParameterError(message("a setting, and numbers for one as well", hint=hint))
-    return analyze_network(network(what, n), setting or Setting(**given), **rest)
+    if carried:
+        more["load"] = Load(**carried)
+    return analyze_network(network(what, n), setting or Setting(**numbers), **more)
 
 
 def labelled(networks: Any, n: int) -> dict[str, AnyNetwork]:
     """Name one or several networks for a table; names of topologies get ``n`` nodes."""
     if isinstance(networks, dict):
         return {str(label): _sized(net, n) for label, net in networks.items()}
-    # A pair of matrices is one network; a tuple of names or of networks is several.
-    are_whole = isinstance(networks, tuple) and all(isinstance(one, WHOLE) for one in networks)
-    several = networks if isinstance(networks, list) or are_whole else [networks]
+    several = _several(networks)
     found: dict[str, AnyNetwork] = {}
     for k, one in enumerate(several, 1):
         label = _label(one) or (f"network {k}" if len(several) > 1 else "network")
         found[label if label not in found else f"{label} ({k})"] = _sized(one, n)
     return found
+
+
+def _several(networks: Any) -> list[Any]:
+    """Return them as a list: a pair of matrices is one network, a tuple of networks several."""
+    are_whole = isinstance(networks, tuple) and all(isinstance(one, WHOLE) for one in networks)
+    return list(networks) if isinstance(networks, list) or are_whole else [networks]
 
 
 def _sized(what: Source, n: int) -> AnyNetwork:
@@ -202,26 +209,66 @@ def _text(value: Any) -> str:
 
 
 def compare(
-    what: Sequence[str] | str, n: int = 16, setting: Setting | None = None, **options: Any
+    what: Any,
+    n: int = 16,
+    setting: Setting | None = None,
+    *,
+    weights: str | Sequence[str] | None = None,
+    push_graph: PushGraph = "same",
+    seed: int | None = None,
+    model_mb: float | None = None,
+    compute_ms: float = 0.0,
+    port_mbit: float | None = None,
+    clock: Any = None,
+    methods: Sequence[str] = (),
+    target: float = 0.01,
 ) -> list[dict[str, Any]]:
-    """Put topologies side by side, the one expected to learn best first; a row for each.
+    """Put networks side by side, the one expected to learn best first; a row for each.
 
     Those that do not exist at this n, or under these weights, are named in a warning of the logger
     ``digrad``; if none exists, that is an error.
 
-    Args:
-        what: names of topologies.
-        n: nodes.
-        setting: what is known of the problem and the run.
-        options: ``weights``, ``push_graph``, ``seed``.
-    """
-    from digrad.analysis.comparison import compare as side_by_side
+    >>> [row["topology"] for row in compare(["exponential", network("directed-ring", n=16)])]
+    ['exponential', 'directed-ring']
 
-    names = [what] if isinstance(what, str) else list(what)
-    for name in names:
-        kind_of(name, "what to compare", str, hint="pass names of topologies, or files")
+    Args:
+        what: names of topologies, files, networks, or a dict of networks by name.
+        n: nodes of the topologies.
+        setting: what is known of the problem and the run.
+        weights: of topologies and files; several are compared.
+        push_graph: ``same`` links for trackers as for models, or ``reverse``; not of networks.
+        seed: which graph of a random topology.
+        model_mb: megabytes of a model, for bytes and seconds of a step.
+        compute_ms: milliseconds that a gradient takes.
+        port_mbit: what a node sends or receives at most.
+        clock: race methods in time on quadratics, on a ``dg.clock(...)`` or ``"straggler=5.0"``; a
+            row for each method on each network, the first to arrive first.
+        methods: those that race.
+        target: the share of the first gap at which the race ends.
+    """
+    from digrad.analysis.comparison import NetworkLabel, make_networks
+    from digrad.analysis.comparison import compare as compare_networks
+
     n = whole(n, "n", least=1)  # or every topology would be left out
-    rows, refused = side_by_side(names, n, setting, **options)
+    if methods and clock is None:
+        what = "methods race on a clock, and there is none"
+        raise ParameterError(message(what, hint=f"pass {param('clock', '')} for the usual one"))
+    several = [] if isinstance(what, dict) else _several(what)
+    names = [str(one) for one in several if isinstance(one, str | Path)]
+    made, refused = make_networks(names, n, weights=weights, push_graph=push_graph, seed=seed)
+    objects = [one for one in several if not isinstance(one, str | Path)]
+    for label, net in labelled(what if isinstance(what, dict) else objects, n).items():
+        made[NetworkLabel(label, own_size=True)] = net
+    if clock is None:
+        rows = compare_networks(made, setting, Load(model_mb, compute_ms, port_mbit))
+    else:
+        from digrad.runs.race import METHODS, race, read_clock, settings_of
+
+        times = read_clock(clock) if isinstance(clock, str) else clock
+        course, sizes = settings_of(target, model_mb)
+        nets = {str(label): net for label, net in made.items()}
+        results, not_raced = race(nets, methods or METHODS, times, sizes, course)
+        rows, refused = [result._asdict() for result in results], refused | not_raced
     left_out = [f"{name}: {why}" for name, why in refused.items()]
     if not rows:
         hint = "take another n; digrad list topologies says what each needs"

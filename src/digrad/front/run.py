@@ -246,7 +246,7 @@ class Run:
 
 
 def _near(folder: Path) -> str:
-    """Say where runs are, for somebody who has named a folder that holds none."""
+    """Suggest run folders near a folder that holds no run."""
     inside = sorted(path.parent.name for path in folder.glob("*/experiment.toml"))
     if inside:
         return f"there are runs in it: {', '.join(inside[:5])}{', ...' * (len(inside) > 5)}"

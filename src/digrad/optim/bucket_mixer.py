@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 
-from digrad.algorithms.compression.drawn import drawn
+from digrad.algorithms.compression.mixer import drawn
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
 from digrad.engines.processes.linked import CodedMixer, SentCounter

@@ -12,10 +12,8 @@ from torch.func import functional_call
 
 from digrad.kernels import Pair, on_streams
 from digrad.problems.augmentation import Augmentation
-from digrad.problems.flat_module import FlatModule
-from digrad.problems.losses import Loss
-from digrad.problems.many_rows import all_rows
-from digrad.problems.tracing import traced
+from digrad.problems.evaluation import Loss
+from digrad.problems.flat_module import FlatModule, map_rows
 
 # From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
 Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
@@ -47,17 +45,17 @@ class BatchedGradients:
 
     def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Return the sum of all rows' losses: its gradient is each row's own."""
-        losses, buffers = all_rows(self._loss_of, rows, self.ready(inputs), *columns)
+        losses, buffers = map_rows(self._loss_of, rows, self.ready(inputs), *columns)
         return losses.sum(), buffers
 
     def gradients(self, *columns: Tensor) -> Pair:
         """All rows in one call."""
-        return _differentiated(self._total, *columns)
+        return _take_gradients(self._total, *columns)
 
     def one_by_one(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Row after row, for what vmap cannot take."""
         found = [
-            _differentiated(self._alone, *row)
+            _take_gradients(self._alone, *row)
             for row in zip(rows, self.ready(inputs), *columns, strict=True)
         ]
         gradients, buffers = zip(*found, strict=True)
@@ -68,7 +66,7 @@ class BatchedGradients:
 
     def on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Row after row on a GPU, several at a time."""
-        return on_streams(partial(_differentiated, self._alone), rows, self.ready(inputs), *columns)
+        return on_streams(partial(_take_gradients, self._alone), rows, self.ready(inputs), *columns)
 
     def compiled_on_streams(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Row after row on a GPU, several at a time, each from compiled code."""
@@ -83,7 +81,7 @@ class BatchedGradients:
             return self._loss_of(*row, module=module)
 
         made: Batched = torch.compile(alone, fullgraph=True, dynamic=False)
-        return partial(_differentiated, made)
+        return partial(_take_gradients, made)
 
     @cached_property
     def traced(self) -> Batched:
@@ -94,7 +92,7 @@ class BatchedGradients:
     def compiled(self) -> Batched:
         """All rows in one call, from compiled code."""
         total: Batched = torch.compile(self._total, fullgraph=True, dynamic=False)
-        return partial(_differentiated, total)
+        return partial(_take_gradients, total)
 
     def _loss_of(
         self,
@@ -136,7 +134,41 @@ def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @torch.enable_grad()
-def _differentiated(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
+def _take_gradients(total: Batched, rows: Tensor, *columns: Tensor) -> Pair:
     points = rows.detach().requires_grad_()
     loss, buffers = total(points, *columns)
     return torch.autograd.grad(loss, points)[0], buffers
+
+
+Function = Callable[..., Any]
+
+
+def traced(function: Function) -> Function:
+    """Return what does the same operations, without the Python that picks them.
+
+    Parameters by name, vmap and autograd take longer than some of the operations themselves. What
+    was seen in the first call with tensors of such shapes is done again in later ones, so the
+    function has to be pure, and its branches may depend on shapes alone.
+    """
+    known: dict[Any, Function] = {}
+
+    def call(*tensors: Tensor) -> Any:
+        kind = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+        if kind not in known:
+            known[kind] = _operations(function, tensors)
+        return known[kind](*tensors)
+
+    return call
+
+
+def _operations(function: Function, tensors: tuple[Tensor, ...]) -> Function:
+    from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
+
+    graph = make_fx(function)(*tensors)
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:  # nothing is differentiated any more
+            node.replace_all_uses_with(node.args[0])
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    run: Function = graph
+    return run

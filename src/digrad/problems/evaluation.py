@@ -1,17 +1,39 @@
 """Loss, accuracy and full gradient of a module at points, over all samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from digrad.base.errors import ParameterError, message
 from digrad.problems.flat_module import FlatModule
-from digrad.problems.losses import CROSS_ENTROPIES, Loss, cross_entropy
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def loss_for_rows(loss: Loss, targets: Iterable[Tensor]) -> Loss:
+    """Return what computes the same loss of such targets, faster for many rows if that is known."""
+    classes = all(not t.is_floating_point() and bool((t >= 0).all()) for t in targets)
+    return cross_entropy if loss is functional.cross_entropy and classes else loss
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return what PyTorch's does for (samples, classes, ...) and targets none of which is ignored.
+
+    The library's has no form for many rows and is taken apart in Python there, on each call.
+    Classes go last, as a model of text has them in memory: many are slow to sum over otherwise.
+    """
+    logs = torch.log_softmax(outputs.movedim(1, -1), -1)
+    return -logs.gather(-1, targets.unsqueeze(-1)).mean()
+
+
+CROSS_ENTROPIES = (functional.cross_entropy, cross_entropy)
+
 
 AT_ONCE = 2000  # samples in one forward pass, and one point: more leave the cache
 POINTS = 64  # at once on a GPU, which wants a lot to do
@@ -76,7 +98,7 @@ class Evaluation:
                 total += weights @ torch.stack([losses, right], dim=-1).to(torch.float64)
             return total.to(x.dtype)
 
-        parts = (torch.split(rows, self.points) for rows in _beside(x, buffers))
+        parts = (torch.split(rows, self.points) for rows in _rows_with_buffers(x, buffers))
         found = [measure(*both) for both in zip(*parts, strict=True)]
         return torch.cat(found).view(*x.shape[:-1], 2)
 
@@ -92,7 +114,7 @@ class Evaluation:
                     total += torch.autograd.grad(weights.to(at.dtype) @ losses, at)[0]
             return total
 
-        found = [measure(*both) for both in zip(*_beside(x, buffers), strict=True)]
+        found = [measure(*both) for both in zip(*_rows_with_buffers(x, buffers), strict=True)]
         return torch.stack(found).view(x.shape)
 
     @torch.no_grad()
@@ -170,13 +192,13 @@ class Evaluation:
         return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
 
 
-def _beside(x: Tensor, buffers: Tensor) -> Pairs:
+def _rows_with_buffers(x: Tensor, buffers: Tensor) -> Pairs:
     """Return points and their buffers as rows; buffers may be the same for several points."""
     rows = x.reshape(-1, x.shape[-1])
     return rows, buffers.expand(*x.shape[:-1], -1).reshape(len(rows), buffers.shape[-1])
 
 
-def stacked(data: Pairs | Dataset[Any], where: str) -> Pairs:
+def stack_samples(data: Pairs | Dataset[Any], where: str) -> Pairs:
     """Return samples as two tensors; a dataset is read through once."""
     if isinstance(data, Dataset):
         pairs: Sequence[Any] = [data[k] for k in range(len(data))]  # type: ignore[arg-type]

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
 from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
-from digrad.problems.many_rows import all_rows
 from digrad.problems.randomness import refuse_lazy, refuse_randomness
 
 
@@ -52,7 +52,7 @@ class FlatModule:
         """Prepare a module for batches such as ``inputs``; the module itself stays untouched."""
         refuse_lazy(module)
         plain = deepcopy(module).eval()
-        training = _swapped(deepcopy(module)).train()
+        training = _replace_layers(deepcopy(module)).train()
         if not any(p.requires_grad for p in module.parameters()):
             raise ParameterError(
                 message("the module has no parameters to train", hint="set requires_grad")
@@ -86,7 +86,7 @@ class FlatModule:
 
         try:
             with torch.no_grad():
-                all_rows(outputs, rows, batches, kept)
+                map_rows(outputs, rows, batches, kept)
         except RuntimeError as error:
             return re.split(r"\.\s", str(error))[0]  # PyTorch's advice is to those who write it
         return ""
@@ -94,7 +94,7 @@ class FlatModule:
     @cached_property
     def alone(self) -> nn.Module:
         """The module for training one row at a time, by the library's own layers."""
-        return _swapped(deepcopy(self.plain), fast=False).train()
+        return _replace_layers(deepcopy(self.plain), fast=False).train()
 
     @cached_property
     def many(self) -> nn.Module:
@@ -211,7 +211,7 @@ class FlatModule:
         return module
 
 
-def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
+def _replace_layers(module: nn.Module, *, fast: bool = True) -> nn.Module:
     """Replace the layers that have a faster or a repeatable form; parameters keep their names."""
     for name, layer in list(module._modules.items()):  # with every mention of a shared one
         if fast and isinstance(layer, nn.Conv2d) and Conv2d.fits(layer):
@@ -225,7 +225,7 @@ def _swapped(module: nn.Module, *, fast: bool = True) -> nn.Module:
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:
-            _swapped(layer, fast=fast)
+            _replace_layers(layer, fast=fast)
     return module
 
 
@@ -292,3 +292,14 @@ def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
             "each node keeps its own, and answers are judged with their mean"
         )
     return changed
+
+
+def map_rows(function: Callable[..., Any], rows: Tensor, *columns: Tensor) -> Any:
+    """Return what a function gives for every row with what belongs to it.
+
+    On a CPU, attention is plain products: PyTorch's fused form would be called row by row.
+    """
+    if rows.is_cuda:
+        return vmap(function)(rows, *columns)
+    with sdpa_kernel(SDPBackend.MATH):
+        return vmap(function)(rows, *columns)

@@ -78,7 +78,7 @@ def libsvm_problem(
     check_place(device, dtype)
     positive = None if positive is None else real(positive, "positive")
     H, labels = read_libsvm(path)
-    with _blaming(path):
+    with _name_file_in_errors(path):
         y = signs(labels, positive)
         _check_size(*H.shape)
     parts = partition(y, nodes, split, alpha=alpha, k=k, seed=seed)
@@ -97,7 +97,7 @@ def read_libsvm(path: str | Path) -> tuple[csr_array, Vector]:
     Raises:
         FileFormatError: The file is not there, or not in this format.
     """
-    with _blaming(path):
+    with _name_file_in_errors(path):
         raw = _bytes(Path(kind_of(path, "path", str, Path)))
         pairs, lines_ = raw.count(b":"), raw.count(b"\n") + raw.count(b"\r") + 1
         said = f"reading {lines_:,} lines with {pairs:,} numbers"
@@ -218,7 +218,7 @@ def _bytes(path: Path) -> bytes:
 
 
 @contextmanager
-def _blaming(path: str | Path) -> Iterator[None]:
+def _name_file_in_errors(path: str | Path) -> Iterator[None]:
     """Name the file in every error, and say what it should look like."""
     shown = str(path).encode(errors="backslashreplace").decode()  # a name may be no text
     try:

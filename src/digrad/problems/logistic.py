@@ -51,7 +51,7 @@ class Logistic:
         self._shares = (1 / self.sizes.to(torch.float64)).to(self._z).unsqueeze(-1)  # 1/Jᵢ
         self._weights = (self._shares[:, 0] / self.nodes).repeat_interleave(self.sizes)
         self._one = self._z.new_ones(())
-        self._blocks = self._z.new_empty(0) if self.batch else _stacked(parts, self._z)
+        self._blocks = self._z.new_empty(0) if self.batch else _pad_samples(parts, self._z)
         self._bounds = [0, *self.sizes.cumsum(0).tolist()]
 
     @classmethod
@@ -202,7 +202,7 @@ class Logistic:
         return g.addcdiv_(x, torch.addcmul(self._one, x, x).square_(), value=2 * self.rho)
 
 
-def _stacked(parts: list[Tensor], z: Tensor) -> Tensor:
+def _pad_samples(parts: list[Tensor], z: Tensor) -> Tensor:
     """Return the nodes' samples as one tensor; rows of zeros, whose gradient is 0, fill it up."""
     if len({len(part) for part in parts}) == 1:
         return z.view(len(parts), -1, z.shape[1])

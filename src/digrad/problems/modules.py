@@ -21,9 +21,15 @@ from digrad.problems.augmentation import Augmentation
 from digrad.problems.base import EvaluationCost, Rows
 from digrad.problems.batched_gradients import Batched, BatchedGradients
 from digrad.problems.checks import check_numbers, check_place
-from digrad.problems.evaluation import Evaluation, Pairs, WeightedSamples, stacked
+from digrad.problems.evaluation import (
+    Evaluation,
+    Loss,
+    Pairs,
+    WeightedSamples,
+    loss_for_rows,
+    stack_samples,
+)
 from digrad.problems.flat_module import FlatModule
-from digrad.problems.losses import Loss, for_rows
 
 DRAWS, DROPOUT, AUGMENTATION = 0, 1, 2  # streams of the generator
 SAMPLE_BYTES = 16  # that a number of a batch takes, prepared and as it was
@@ -97,7 +103,7 @@ class ModuleProblem:
         lookup(dict.fromkeys(("auto", "together", "apart")), way, "way")
         _check_sizes(data, batch, node_samples)
         check_place(device, dtype)
-        parts = [stacked(part, f"node {node}") for node, part in enumerate(data)]
+        parts = [stack_samples(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self.node_samples = len(parts), int(batch), node_samples
         self._prepare, self._augment, self._dtype = prepare, augment, dtype
         self._half, self._way = precision == "bf16", way
@@ -112,10 +118,10 @@ class ModuleProblem:
         )
         self._testing = None
         if test is not None:
-            inputs, targets = stacked(test, "test")
+            inputs, targets = stack_samples(test, "test")
             self._testing = WeightedSamples.even(inputs.to(device), self._cast(targets.to(device)))
         held = [s.targets for s in (self._training, self._testing) if s]
-        self._loss = for_rows(loss, held)
+        self._loss = loss_for_rows(loss, held)
         numbers = 1.0 * self.batch * (1 + self._training.inputs[0].numel())
         check_numbers(
             numbers, SAMPLE_BYTES, f"a batch of {self.batch:,} samples", "a smaller batch"

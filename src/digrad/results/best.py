@@ -46,7 +46,7 @@ def best_steps(results: Results, by: Criterion | str) -> list[Best]:
     """
     by = Criterion.parse(by) if isinstance(by, str) else by
     by, found = outcomes(results, by)
-    return [best_of(same, by) for same in grouped(found).values()]
+    return [best_of(same, by) for same in group_by_method(found).values()]
 
 
 def only_best(results: Results, by: Criterion | str) -> Results:
@@ -55,7 +55,7 @@ def only_best(results: Results, by: Criterion | str) -> Results:
     return results.kept(lambda trial: tuple(trial.key) in wanted)
 
 
-def grouped(found: Mapping[Key, Outcomes]) -> dict[tuple[str, str, str], list[Outcomes]]:
+def group_by_method(found: Mapping[Key, Outcomes]) -> dict[tuple[str, str, str], list[Outcomes]]:
     """Put the step sizes of each method on each network together."""
     groups: dict[tuple[str, str, str], list[Outcomes]] = {}
     for key, outcome in found.items():
@@ -63,7 +63,7 @@ def grouped(found: Mapping[Key, Outcomes]) -> dict[tuple[str, str, str], list[Ou
     return groups
 
 
-def pick(candidates: Sequence[Outcomes], without: int | None = None) -> Outcomes:
+def pick_best(candidates: Sequence[Outcomes], without: int | None = None) -> Outcomes:
     """Return the best of some step sizes, as seen on all seeds or on all but one."""
 
     def rank(one: Outcomes) -> tuple[int, float]:
@@ -77,7 +77,7 @@ def pick(candidates: Sequence[Outcomes], without: int | None = None) -> Outcomes
 
 def best_of(candidates: Sequence[Outcomes], by: Criterion) -> Best:
     """Return the best of one method's step sizes."""
-    chosen = pick(candidates)
+    chosen = pick_best(candidates)
     run, network, algorithm, lr = chosen.key
     seen = chosen.losses[np.isfinite(chosen.losses)]
     own = {one.key.lr for one in candidates}

@@ -1,18 +1,18 @@
 """Experiments as TOML files: every key checked, every wrong one explained."""
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
+from digrad.base.errors import DigradError, FileFormatError, ParameterError, lookup, message, shown
 from digrad.base.files import plain_bytes, toml_of
-from digrad.base.former_names import with_present_names
+from digrad.base.former_names import present_name, with_present_names
 from digrad.base.own_code import is_own
 from digrad.base.tables import BESIDE, TableError, read_table
 from digrad.networks import AnyNetwork, build_any
-from digrad.results.edits import apply_edits
 
 
 class ExperimentError(TableError):
@@ -53,16 +53,16 @@ class NetworkSpec:
         if sum(map(bool, (self.topology, self.file, self.files))) != 1:
             what = "needs either a topology or a file (files, of a timetable)"
             raise ExperimentError(f"networks.{self.label or '?'} {what}")
-        first, *slots = [found(file, folders) for file in self.files] or [""]
+        first, *slots = [find_file(file, folders) for file in self.files] or [""]
         try:
             return build_any(
-                self.topology or found(self.file, folders) or first,
+                self.topology or find_file(self.file, folders) or first,
                 self.n or None,
                 slots=slots,
                 exchange_every=self.exchange_every,
                 keep=self.keep,
                 loss=self.loss,
-                push_file=found(self.push_file, folders) or None,
+                push_file=find_file(self.push_file, folders) or None,
                 params={key: _text(value) for key, value in self.params.items()},
                 seed=None if self.seed < 0 else self.seed,
                 weights=self.weights or None,
@@ -250,7 +250,7 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
     try:
         stored = (file.parent / "environment.json").exists()  # with a run, as it was written then
-        table = _present(table, quiet=stored)
+        table = _rename_former_keys(table, quiet=stored)
         apply_edits(table, edits)
         # The copies that a run folder keeps of the user's own files are in its folder "code".
         return replace(parse_experiment(table), folders=(file.parent, file.parent / "code"))
@@ -258,7 +258,7 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         raise ExperimentError(f"{file}: {error}") from error
 
 
-def _present(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+def _rename_former_keys(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
     """Return an experiment's tables with present names for former ones."""
     made = with_present_names(table, "experiment", quiet=quiet)
     for part in ("networks", "algorithms"):
@@ -272,7 +272,7 @@ def _present(table: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]
 
 def parse_experiment(table: Mapping[str, Any]) -> Experiment:
     """Make an experiment from nested tables; unknown keys are errors with a suggestion."""
-    table = _present(table)
+    table = _rename_former_keys(table)
     if table.get("clock") == {}:  # a clock with its defaults, not none at all
         table = {**table, "clock": {"compute": 1.0}}
     made: Experiment = read_table(Experiment, table, whole="the experiment")
@@ -281,13 +281,13 @@ def parse_experiment(table: Mapping[str, Any]) -> Experiment:
 
 def to_table(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as nested plain values, as a TOML file holds them, but empty options."""
-    plain = _filled(replace(experiment, folders=()))
-    plain["networks"] = [_filled(network) for network in experiment.networks]
-    plain["algorithms"] = [_filled(algorithm) for algorithm in experiment.algorithms]
+    plain = _without_empty(replace(experiment, folders=()))
+    plain["networks"] = [_without_empty(network) for network in experiment.networks]
+    plain["algorithms"] = [_without_empty(algorithm) for algorithm in experiment.algorithms]
     return plain
 
 
-def _filled(spec: Any) -> dict[str, Any]:
+def _without_empty(spec: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, but those that are empty, as they are by default."""
     plain = {
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
@@ -297,7 +297,7 @@ def _filled(spec: Any) -> dict[str, Any]:
     return {k: v for k, v in asdict(spec).items() if not (k in empty and v == plain[k])}
 
 
-def found(file: str, folders: Sequence[Path]) -> str:
+def find_file(file: str, folders: Sequence[Path]) -> str:
     """Return where a file is: in one of the folders, or as it is written."""
     if not file:
         return file
@@ -314,3 +314,58 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _is_file_name(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not set(name) & set('/\\\0:*?"<>|')
+
+
+FORM = "write KEY=VALUE, as in steps=10, seeds=0,1,2 or problem.batch=16"
+
+
+def apply_edits(table: MutableMapping[str, Any], edits: Iterable[str]) -> None:
+    """Change the tables of an experiment's file before they are checked.
+
+    >>> table = {"steps": 5, "algorithms": [{"algorithm": "sgp", "name": "mine"}]}
+    >>> apply_edits(table, ["steps=10", "seeds=0,1", "algorithms.mine.lr=0.1"])
+    >>> table["steps"], table["seeds"], table["algorithms"][0]["lr"]
+    (10, [0, 1], 0.1)
+    """
+    for text in edits:
+        path, value = parse_edit(text)
+        *way, last = path.split(".")
+        last = present_name(last, way[0] if way else "experiment")
+        place: Any = table
+        for key in way:
+            place = _within(place, key, text)
+        if not isinstance(place, MutableMapping):
+            raise ParameterError(message(f"{text}: there is no table to set {last!r} in"))
+        place[last] = value
+
+
+def parse_edit(text: str) -> tuple[str, Any]:
+    """Return key and value: written as in a file, as a list without brackets, or a word."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or not all(key.strip().split(".")):
+        raise ParameterError(message(f"cannot set {text!r}", hint=FORM))
+    for written in (value, f"[{value}]"):
+        try:
+            return key.strip(), tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return key.strip(), value
+
+
+def _within(place: Any, key: str, text: str) -> Any:
+    """Return a table in a table, or in a list of them by its number or name."""
+    if isinstance(place, MutableMapping):
+        return place.setdefault(key, {})
+    if isinstance(place, list):
+        return lookup(_numbered(place), key, f"part of {text.partition('=')[0]}")
+    raise ParameterError(message(f"{text}: {key!r} is not in a table", hint=FORM))
+
+
+def _numbered(tables: Sequence[Any]) -> dict[str, Any]:
+    """Return tables by what they are called, and by their number."""
+    named = {str(k): table for k, table in enumerate(tables)}
+    for table in tables:
+        if isinstance(table, MutableMapping):
+            for key in ("algorithm", "topology", "name"):
+                named |= {str(table[key]): table} if table.get(key) else {}
+    return named

@@ -82,7 +82,7 @@ class Store(Protocol):
         ...
 
     def save_job(self, k: int, job: JobFile) -> None:
-        """Keep it."""
+        """Store a job."""
         ...
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
@@ -97,15 +97,15 @@ class MemoryStore:
         self.jobs: dict[int, JobFile] = {}
 
     def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
-        """Return it."""
+        """Return a job, if it has begun."""
         return self.jobs.get(k)
 
     def save_job(self, k: int, job: JobFile) -> None:
-        """Keep it."""
+        """Keep a job in memory."""
         self.jobs[k] = job
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
-        """Pass over it."""
+        """Do nothing: there is no table."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class RunFolder:
         """Move the folder out of the way, under the next free name; nothing is lost."""
         others = (self.path.with_name(f"{self.path.name}.old-{k}") for k in count(1))
         target = next(other for other in others if not other.exists())
-        with locked(self.path):  # or somebody else is writing
+        with locked(self.path):  # another process may be writing
             try:
                 self.path.rename(target)
             except OSError as error:
@@ -209,7 +209,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            job = _unpacked(path)
+            job = _unpack_job(path)
         except DAMAGE as error:
             hint = f"delete {path} to run that job again"
             raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
@@ -228,13 +228,13 @@ class RunFolder:
         if not self.holds_run:
             what = f"{self.path} was removed or emptied while its run was going on"
             raise RunFolderError(message(what, hint="run it again, and leave the folder be"))
-        write_whole(self._job_path(k), _packed(job))
+        write_whole(self._job_path(k), _pack_job(job))
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
         """Write metrics.csv, and what is to be known of the metrics that a problem declares."""
         own = next((job.own for job in jobs), ())
         if own:
-            write_whole(self.path / "metrics.json", described(own).encode())
+            write_whole(self.path / "metrics.json", metrics_to_json(own).encode())
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
         at_home = any(job.each > 1 for job in jobs)  # where a step is not one gradient
@@ -258,7 +258,7 @@ class RunFolder:
         return self.path / "jobs" / f"{k:03d}.npz"
 
 
-def _packed(job: JobFile) -> bytes:
+def _pack_job(job: JobFile) -> bytes:
     out = BytesIO()
     arrays = {f"state_{name}": array for name, array in job.state.items()}
     if job.answers is not None:
@@ -266,7 +266,7 @@ def _packed(job: JobFile) -> bytes:
     if job.axes is not None:
         arrays["axes"] = job.axes
     if job.own:
-        arrays["metrics"] = np.array(described(job.own))
+        arrays["metrics"] = np.array(metrics_to_json(job.own))
     np.savez(
         out,
         labels=json.dumps(job.labels),
@@ -283,30 +283,30 @@ def _packed(job: JobFile) -> bytes:
     return out.getvalue()
 
 
-def _unpacked(path: Path) -> JobFile:
+def _unpack_job(path: Path) -> JobFile:
     with np.load(BytesIO(plain_bytes(path, LARGEST_JOB)), allow_pickle=False) as data:
         state = {name: data[f"state_{name}"] for name in data["fields"].tolist()}
         answers = data.get("answers")
         made_by = json.loads(str(data["made_by"]))
         labels = [tuple(label) for label in json.loads(str(data["labels"]))]
         head = labels, int(data["t"]), bool(data["done"]), data["records"], data["steps"]
-        own = declared(json.loads(str(data["metrics"]))) if "metrics" in data else ()
+        own = metrics_from_json(json.loads(str(data["metrics"]))) if "metrics" in data else ()
         tail = answers, made_by, int(data["each"]), data.get("axes"), own
         return JobFile(*head, data["diverged_at"], state, *tail)
 
 
-def described(own: Sequence[Metric]) -> str:
+def metrics_to_json(own: Sequence[Metric]) -> str:
     """Write down metrics that a problem declares, to be read back without the problem."""
     return json.dumps([asdict(metric) for metric in own], indent=1)
 
 
-def declared(table: Any) -> tuple[Metric, ...]:
+def metrics_from_json(table: Any) -> tuple[Metric, ...]:
     """Return metrics as they were written down."""
     made = [Metric(**{**one, "samples": tuple(one["samples"])}) for one in table]
     return check_declared(made, "the run")
 
 
-def read_declared(folder: Path) -> tuple[Metric, ...]:
+def read_metrics_table(folder: Path) -> tuple[Metric, ...]:
     """Return the metrics that the problem of a run folder declares.
 
     Raises:
@@ -316,7 +316,7 @@ def read_declared(folder: Path) -> tuple[Metric, ...]:
     if not path.is_file():
         return ()
     try:
-        return declared(json_of(plain_bytes(path)))
+        return metrics_from_json(json_of(plain_bytes(path)))
     except (*DAMAGE, DigradError) as error:
         raise FileFormatError(f"{path} is damaged: {error}") from error
 

@@ -35,14 +35,14 @@ def headline(by: Criterion, groups: Mapping[str, Sequence["Contender"]]) -> str:
 
 
 def winner(rows: Sequence["Contender"]) -> str:
-    """Name who is better than all others beyond doubt; empty if nobody is."""
+    """Name the contender that is significantly better than all others; empty if none is."""
     leader, *others = rows
     beaten = all(row.place in ("worse", "failed") for row in others)
     return leader.name if others and beaten and leader.place == "leads" else ""
 
 
 def sentence(by: Criterion, rows: Sequence["Contender"]) -> str:
-    """Say who won among some contenders, or that nobody did."""
+    """Name the best of some contenders, or say that none can be named."""
     leader, *others = rows
     if leader.place == "failed":
         what = "came to the target" if by.target is not None else "stayed finite"
@@ -87,7 +87,7 @@ def _ahead(by: Criterion, others: Sequence["Contender"]) -> str:
     second = others[0]
     if second.behind is None:
         return f"; {second.name} {_failure(by, second)}"
-    return f": {second.name} is {far(second.behind, by)} ({second.behind.seeds} seeds)"
+    return f": {second.name} is {gap_in_words(second.behind, by)} ({second.behind.seeds} seeds)"
 
 
 def _failure(by: Criterion, row: "Contender") -> str:
@@ -95,7 +95,7 @@ def _failure(by: Criterion, row: "Contender") -> str:
     return f"{what} at every step size tried"
 
 
-def far(gap: "Gap", by: Criterion) -> str:
+def gap_in_words(gap: "Gap", by: Criterion) -> str:
     """Write a gap with its interval: ``14 % higher (95 % interval 11 to 17 %)``."""
     word = "lower" if by.sign < 0 else "higher"
     if not gap.relative:

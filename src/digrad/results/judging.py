@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from digrad.base.errors import lookup
-from digrad.results.best import Best, best_of, grouped, pick
+from digrad.results.best import Best, best_of, group_by_method, pick_best
 from digrad.results.criterion import Criterion, Outcomes, outcomes
 from digrad.results.judgement_text import headline
 from digrad.results.statistics import interval, more_seeds
@@ -58,7 +58,7 @@ class Contender(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who won on each network, or that nobody can tell."""
+    """The best on each network, or that the data do not decide."""
 
     by: Criterion
     among: str  # "algorithm" or "network": what the contenders are
@@ -115,7 +115,7 @@ Contenders = dict[str, dict[str, list[Outcomes]]]
 
 def _contenders(found: Mapping[Key, Outcomes], among: str) -> Contenders:
     """Return the step sizes of every contender, by what it is compared on."""
-    groups = grouped(found)
+    groups = group_by_method(found)
     runs: dict[tuple[str, str], set[str]] = {}
     for run, network, algorithm in groups:
         runs.setdefault((network, algorithm), set()).add(run)
@@ -149,7 +149,7 @@ def _ranked(
 def _gap(leader: Sequence[Outcomes], other: Sequence[Outcomes], by: Criterion, pairs: int) -> Gap:
     """Compare at the steps that all seeds pick, and at those that the other seeds pick.
 
-    The first alone would favour whoever tried more steps; the second alone varies too little, as
+    The first alone would favour methods with more step sizes; the second varies too little, as
     picks share seeds. The interval spans both: they are one where the picks are clear.
     """
     seeds = [seed for seed in leader[0].seeds if seed in other[0].seeds]
@@ -169,7 +169,7 @@ def _at(candidates: Sequence[Outcomes], seeds: Sequence[int], apart: bool) -> Fl
     """Return the loss of each seed, at one step or each at the step that the others pick."""
     fit = [one for one in candidates if not one.failed]  # or its best would have failed too
     apart = apart and len(fit) > 1 and len(fit[0].seeds) > 1
-    chosen = [pick(fit, without=seed if apart else None) for seed in seeds]
+    chosen = [pick_best(fit, without=seed if apart else None) for seed in seeds]
     return np.array(
         [one.losses[one.seeds.index(seed)] for one, seed in zip(chosen, seeds, strict=True)]
     )

@@ -34,12 +34,12 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
         lock = FileLock(folder / (LOCK + part), timeout=PATIENCE)
         lock.acquire()
     except Timeout:
-        raise _taken(folder, part) from None
+        raise _locked_error(folder, part) from None
     except OSError as error:
         hint = "choose a folder that can be written to"
         raise WriteError(message(f"cannot write {folder}: {error}", hint=hint)) from error
     try:
-        _sign(folder / (WRITER + part))
+        _write_holder(folder / (WRITER + part))
         yield
     finally:
         with suppress(OSError):  # the folder may have been taken away
@@ -49,29 +49,29 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
 
 def refuse_held(folder: Path) -> None:
     """Say who is writing to a folder, if anybody is, before anything else is said of it."""
-    if held(folder):
-        raise _taken(folder)
+    if is_locked(folder):
+        raise _locked_error(folder)
 
 
-def _taken(folder: Path, part: str = "") -> LockedError:
-    who = _holder(folder / (WRITER + part))
+def _locked_error(folder: Path, part: str = "") -> LockedError:
+    who = _read_holder(folder / (WRITER + part))
     hint = f"wait until it is done, or name another folder with {param('out')}"
     return LockedError(message(f"{folder / part} is being written by {who}", hint=hint))
 
 
-def held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Say whether a process is writing to a folder; nothing is written to find out."""
     path = folder / LOCK
     if os.path.islink(path) or not os.path.isfile(path):  # no error where no file can be
         return False
     try:
         with plain_file(path, follow=False) as file:
-            return not _free(file.fileno())
+            return not _is_free(file.fileno())
     except (OSError, FileFormatError):
         return False
 
 
-def _free(file: int) -> bool:
+def _is_free(file: int) -> bool:
     if sys.platform == "win32":
         import msvcrt
 
@@ -90,14 +90,14 @@ def _free(file: int) -> bool:
     return True
 
 
-def _sign(path: Path) -> None:
+def _write_holder(path: Path) -> None:
     """Say who holds the lock; that means nothing to anybody once the lock is free."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     said = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
     write_whole(path, json.dumps(said).encode())
 
 
-def _holder(path: Path) -> str:
+def _read_holder(path: Path) -> str:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         return f"process {said['process']} on {said['host']} since {said['since']}"

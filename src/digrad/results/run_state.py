@@ -13,8 +13,8 @@ from digrad.base.errors import DigradError, FileFormatError, ParameterError, mes
 from digrad.base.files import json_of, plain_file
 from digrad.base.metrics import METRICS, VALUES, Metric, by_interest
 from digrad.results.experiment import Experiment, load_experiment
-from digrad.results.folder import DAMAGE, Labels, declared
-from digrad.results.lock import held
+from digrad.results.folder import DAMAGE, Labels, metrics_from_json
+from digrad.results.lock import is_locked
 from digrad.results.progress import RunAnnouncements
 
 DEPTH = 2  # folders below the one that is listed in which runs are sought
@@ -67,18 +67,18 @@ def state_of(folder: str | Path) -> RunState:
         lacks = "has no experiment.toml" if path.is_dir() else "is not a folder"
         hint = "pass a folder that a run has written; `digrad runs` lists them"
         raise ParameterError(message(f"{path} {lacks}", hint=hint))
-    size, changed = _weight(path)
+    size, changed = _size_and_change(path)
     try:
         if (path / "experiment.toml").is_symlink():
             raise FileFormatError(f"{path / 'experiment.toml'} is a link")
         experiment = load_experiment(path / "experiment.toml")
-        jobs = glances(path)
+        jobs = job_summaries(path)
     except DigradError as error:
         why = str(error).splitlines()[0]
         return RunState(path, "damaged", None, 0, 0, size, changed, why=why)
     finished = sum(len(job.labels) for job in jobs.values() if job.done)
     done = sum(job.t * len(job.labels) for job in jobs.values())
-    busy = held(path)
+    busy = is_locked(path)
     told = RunAnnouncements.read(path) if busy else None
     state: State = "running" if busy else "interrupted"
     state = "finished" if finished >= experiment.trials and not busy else state
@@ -93,10 +93,10 @@ def states(folder: str | Path) -> list[RunState]:
     if not path.is_dir():
         hint = "pass the folder that your run folders are in"
         raise ParameterError(message(f"{path} is not a folder", hint=hint))
-    return [state_of(found) for found in _runs(path, DEPTH)]
+    return [state_of(found) for found in _find_runs(path, DEPTH)]
 
 
-def glances(folder: Path) -> dict[int, JobSummary]:
+def job_summaries(folder: Path) -> dict[int, JobSummary]:
     """Look at the jobs that have begun, by their numbers.
 
     Raises:
@@ -106,17 +106,17 @@ def glances(folder: Path) -> dict[int, JobSummary]:
     if jobs.is_symlink() or not jobs.is_dir():
         return {}
     paths = [path for path in sorted(jobs.glob("*.npz")) if path.stem.isdecimal()]
-    return {int(path.stem): _glance(path) for path in paths}
+    return {int(path.stem): _summarise_job(path) for path in paths}
 
 
-def _glance(path: Path) -> JobSummary:
+def _summarise_job(path: Path) -> JobSummary:
     try:
         with plain_file(path, follow=False) as file, np.load(file, allow_pickle=False) as data:
             sizes = {info.filename: info.file_size for info in data.zip.infolist()}
             if sum(sizes.get(f"{name}.npy", 0) for name in (*NEEDED, "metrics")) > LARGEST:
                 raise FileFormatError("its records are too large")
             labels = [tuple(label) for label in json_of(str(data["labels"]))]
-            own = declared(json_of(str(data["metrics"]))) if "metrics" in data else ()
+            own = metrics_from_json(json_of(str(data["metrics"]))) if "metrics" in data else ()
             shape = len(labels), len(VALUES) + len(own)
             records, diverged = data["records"], data["diverged_at"]
             if records.shape[1:] != shape or diverged.shape != shape[:1]:
@@ -147,7 +147,7 @@ def _best(jobs: dict[int, JobSummary], asked: Sequence[str]) -> tuple[str, float
     return "", nan, ""
 
 
-def _runs(folder: Path, depth: int) -> Iterator[Path]:
+def _find_runs(folder: Path, depth: int) -> Iterator[Path]:
     if os.path.lexists(folder / "experiment.toml"):
         yield folder
         return
@@ -156,10 +156,10 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
             entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)
         )
         for name in inner if depth else ():
-            yield from _runs(folder / name, depth - 1)
+            yield from _find_runs(folder / name, depth - 1)
 
 
-def _weight(folder: Path) -> tuple[int, float]:
+def _size_and_change(folder: Path) -> tuple[int, float]:
     """Return the bytes of all files in a folder, and when the last of them was written."""
     size, changed = 0, 0.0
     for place, _, names in os.walk(folder):

@@ -26,7 +26,7 @@ from digrad.base.files import plain_bytes, toml_of
 from digrad.base.former_names import present_name, with_present_names
 from digrad.base.metrics import METRICS, SENT, TIMED, VALUES, WALL, Metric, by_interest
 from digrad.results.experiment import Experiment
-from digrad.results.folder import JobFile, read_declared
+from digrad.results.folder import JobFile, read_metrics_table
 from digrad.results.wall_clock import read_seconds
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,7 @@ class Results:
     def of(cls, experiment: Experiment, jobs: Iterable[JobFile]) -> "Results":
         """Take over what jobs have recorded, as a run folder would give it back."""
         run, jobs = experiment.name, list(jobs)
-        own = _together([job.own for job in jobs])
+        own = _merge_metrics([job.own for job in jobs])
         trials, parts = list[Trial](), list[tuple[Any, Any, Any]]()
         for job in jobs:
             for k, (network, algorithm, size, seed) in enumerate(job.labels):
@@ -149,9 +149,9 @@ class Results:
             raise ParameterError(message(what, hint="pass one or more folders, each of them once"))
         index: dict[Trial, int] = {}
         parts: list[list[Floats]] = []
-        told = [_told(path) for path in paths]
+        told = [_read_run_header(path) for path in paths]
         names = _names(paths, [one.name for one in told])
-        own = _together([read_declared(path) for path in paths])
+        own = _merge_metrics([read_metrics_table(path) for path in paths])
         recorded = (*VALUES, *own, *TIMED)
         for path, run in zip(paths, names, strict=True):
             try:
@@ -237,7 +237,7 @@ class Results:
                 for trial in self.trials
             ]
             several = [choice] if isinstance(choice, str | float | int) else choice
-            names = [_written(value, part) for value in several]
+            names = [_format_value(value, part) for value in several]
             for name in names:
                 _check_there(name, have, part)
             keep &= np.array([name in names for name in have])
@@ -285,7 +285,7 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def _written(value: str | float, part: str) -> str:
+def _format_value(value: str | float, part: str) -> str:
     """Return how a value of a field is written."""
     if part != "lr":
         return str(value)
@@ -296,7 +296,7 @@ def _written(value: str | float, part: str) -> str:
         raise ParameterError(message(what, hint="as in lr=0.1")) from None
 
 
-def _together(declared: Sequence[Iterable[Metric]]) -> dict[str, Metric]:
+def _merge_metrics(declared: Sequence[Iterable[Metric]]) -> dict[str, Metric]:
     """Put the metrics that problems declare together; one name must not mean two things."""
     own: dict[str, Metric] = {}
     for metric in (metric for some in declared for metric in some):
@@ -324,16 +324,16 @@ def _names(paths: Sequence[Path], names: list[str]) -> list[str]:
     return names
 
 
-class _Told(NamedTuple):
+class _RunHeader(NamedTuple):
     """What a run says of itself."""
 
     name: str
-    steps: int  # that it is to have; 0: nobody knows
+    steps: int  # planned; 0: unknown
     tried: tuple[float, ...]
     metrics: tuple[str, ...]
 
 
-def _told(path: Path) -> _Told:
+def _read_run_header(path: Path) -> _RunHeader:
     """Read what a run says of itself; its folder's name where it says nothing."""
     file, said = path / "experiment.toml", dict[str, Any]()
     try:
@@ -345,7 +345,7 @@ def _told(path: Path) -> _Told:
     name, steps = said.get("name"), said.get("steps")
     known = name if isinstance(name, str) and name else path.resolve().name
     tried, metrics = _listed(said, "tried", float), _listed(said, "metrics", str)
-    return _Told(known, steps if isinstance(steps, int) else 0, tried, metrics)
+    return _RunHeader(known, steps if isinstance(steps, int) else 0, tried, metrics)
 
 
 def _listed(said: Mapping[str, Any], key: str, kind: type) -> tuple[Any, ...]:

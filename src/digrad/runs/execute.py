@@ -10,12 +10,12 @@ from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, MemoryStore, RunFolder, Store
 from digrad.results.launches import Launch
 from digrad.results.lock import locked, refuse_held
-from digrad.results.progress import telling
+from digrad.results.progress import announce_progress
 from digrad.runs.dispatch import Settings, log, run_on_workers
 from digrad.runs.execution import Execution, Local
 from digrad.runs.local_workers import LocalPool, most_workers
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
-from digrad.runs.planning import Job, Overrides, Plan, plan, resolved
+from digrad.runs.planning import Job, Overrides, Plan, plan, resolve_defaults
 from digrad.runs.worker import NotSentError
 
 WORTH_SECONDS = 15.0  # of work left, from which several processes pay for their start
@@ -53,7 +53,7 @@ def run(
         cluster: machines that do them instead: the address of a Dask scheduler, a client or a
             cluster of Dask's; ``workers`` is then how many to take at most.
     """
-    folder, wanted = RunFolder(Path(out)), resolved(experiment)
+    folder, wanted = RunFolder(Path(out)), resolve_defaults(experiment)
     refuse_held(folder.path)
     stored = folder.check(wanted, resume=resume)
     Launch.read(folder.path).refuse_other_messages("")
@@ -61,7 +61,7 @@ def run(
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
         folder.check(wanted, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
-        with telling(folder.path, stored, progress or _silent) as tell:
+        with announce_progress(folder.path, stored, progress or _silent) as tell:
             settings = Settings(work, device, given, tell, checkpoint_seconds)
             if execution is None:
                 do_jobs(settings, folder, workers, cluster)
@@ -80,7 +80,7 @@ def run_in_memory(
     cluster: Any = None,
 ) -> tuple[Plan, list[JobFile]]:
     """Run an experiment without a folder; return what was run, and what came of each job."""
-    work, store = plan(resolved(experiment), device, given=given), MemoryStore()
+    work, store = plan(resolve_defaults(experiment), device, given=given), MemoryStore()
     settings = Settings(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
     do_jobs(settings, store, workers, cluster)
     return work, [store.jobs[job.index] for job in work.jobs]

@@ -14,12 +14,11 @@ import numpy as np
 
 from digrad.base.errors import message
 from digrad.base.tables import typed
-from digrad.results.edits import parse_edit
-from digrad.results.experiment import Experiment, ExperimentError, load_experiment
+from digrad.results.experiment import Experiment, ExperimentError, load_experiment, parse_edit
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.launches import Launch
 from digrad.results.lock import locked
-from digrad.runs.planning import Job, Overrides, plan, resolved
+from digrad.runs.planning import Job, Overrides, plan, resolve_defaults
 
 GROWING: dict[str, Any] = {
     "steps": int,
@@ -52,7 +51,7 @@ def extend(
     small = load_experiment(store.path / "experiment.toml")
     small = replace(small, folders=(*folders, *small.folders))
     before = plan(small, device)
-    large = grown(small, changes, before.every)
+    large = grow_experiment(small, changes, before.every)
     after = plan(large, device, given=Overrides(problem=before.problem))
     reused = _reused(store, before.jobs, after.jobs, large)
     aside = store.set_aside()
@@ -70,10 +69,10 @@ def check_alike(experiment: Experiment, folder: str | Path) -> None:
         there = load_experiment(store.path / "experiment.toml")
         fixed = {key: getattr(there, key) for key in (*GROWING, "metrics_every", "grown_from")}
         experiment = replace(experiment, **fixed)
-    store.check(resolved(experiment), resume=True)
+    store.check(resolve_defaults(experiment), resume=True)
 
 
-def grown(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
+def grow_experiment(small: Experiment, changes: Sequence[str], every: int) -> Experiment:
     """Return the larger experiment; the steps between records stay what they are."""
     given: dict[str, Any] = {}
     for text in changes:

@@ -74,7 +74,7 @@ class Job:
     scale: float  # what those are multiplied by
     schedule: Schedule
     mode: StepMode
-    gauge: Evaluator
+    evaluator: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
 
@@ -118,7 +118,7 @@ def plan(
     Classes of the user's own that the experiment names are loaded, so their files are run.
     """
     given = given or Overrides()
-    target, dtype = usable_device(device), getattr(torch, experiment.dtype)
+    target, dtype = check_device(device), getattr(torch, experiment.dtype)
     code = own_code(experiment)
     networks = _networks(experiment, given)
     nodes = next(iter(networks.values())).n
@@ -144,23 +144,34 @@ def plan(
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if on_clock else None
-        gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
-        own = [asdict(metric) for metric in gauge.own]
+        evaluator = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        own = [asdict(metric) for metric in evaluator.own]
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
-        for trials in _parts(experiment, name, spec, method, problem):
+        for trials in _split_trials(experiment, name, spec, method, problem):
             mode = _step_mode(experiment, net, problem, method, len(trials))
-            work = (name, spec.label, net, method, problem, trials, scale, schedule, mode, gauge)
+            work = (
+                name,
+                spec.label,
+                net,
+                method,
+                problem,
+                trials,
+                scale,
+                schedule,
+                mode,
+                evaluator,
+            )
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
-    return Plan(experiment, jobs, networks, code, _every(experiment, jobs))
+    return Plan(experiment, jobs, networks, code, _record_interval(experiment, jobs))
 
 
-def _every(experiment: Experiment, jobs: Sequence[Job]) -> int:
+def _record_interval(experiment: Experiment, jobs: Sequence[Job]) -> int:
     """Return the steps between records: as the experiment says, or as measuring costs."""
     if experiment.metrics_every:
         return experiment.metrics_every
-    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    costs = [cost(job.problem, job.net, job.evaluator.wanted, len(job.trials)) for job in jobs]
     return interval(experiment.steps, costs)
 
 
@@ -170,7 +181,7 @@ def own_code(experiment: Experiment) -> list[OwnCode]:
     return list(found.values())
 
 
-def resolved(experiment: Experiment) -> Experiment:
+def resolve_defaults(experiment: Experiment) -> Experiment:
     """Write out the defaults of the problem, the schedule and the algorithms."""
 
     def full(make: Any, params: dict[str, Any], skip: tuple[str, ...]) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def resolved(experiment: Experiment) -> Experiment:
 
     problem, schedule = experiment.problem, experiment.schedule
     if problem.kind not in NOT_BY_NAME:
-        make = _named(PROBLEMS, problem.kind, "problem.kind", experiment)
+        make = _look_up(PROBLEMS, problem.kind, "problem.kind", experiment)
         params = full(make, problem.params, GIVEN)
         if not is_own(problem.kind):
             for what, table in (("model", MODELS), ("split", SPLITS)):
@@ -202,7 +213,7 @@ def resolved(experiment: Experiment) -> Experiment:
         a
         if a.algorithm in NOT_BY_NAME
         else replace(
-            a, params=full(_named(known, a.algorithm, "algorithm", experiment), a.params, ())
+            a, params=full(_look_up(known, a.algorithm, "algorithm", experiment), a.params, ())
         )
         for a in experiment.algorithms
     )
@@ -210,7 +221,7 @@ def resolved(experiment: Experiment) -> Experiment:
     return replace(experiment, algorithms=algorithms, clock=times)
 
 
-def usable_device(name: str) -> torch.device:
+def check_device(name: str) -> torch.device:
     """Return a device, or say why it cannot be used."""
     try:
         device = torch.device(name)
@@ -225,7 +236,7 @@ def usable_device(name: str) -> torch.device:
 NOT_BY_NAME = ("given",)  # an object that was handed over in Python
 
 
-def _named(table: Mapping[str, Any], name: str, what: str, experiment: Experiment) -> Any:
+def _look_up(table: Mapping[str, Any], name: str, what: str, experiment: Experiment) -> Any:
     """Return what a name stands for: in a table, or in a file of the user's own."""
     if name in NOT_BY_NAME:
         what = f"the {what} of this run was an object in Python: no file can bring it back"
@@ -262,7 +273,7 @@ def _problem(
     experiment: Experiment, nodes: int, device: torch.device, dtype: torch.dtype
 ) -> Problem:
     spec = experiment.problem
-    make = _named(PROBLEMS, spec.kind, "problem.kind", experiment)
+    make = _look_up(PROBLEMS, spec.kind, "problem.kind", experiment)
     given = arguments(make, spec.params, "problem", GIVEN)
     told: dict[str, Any] = {"nodes": nodes, "device": device, "dtype": dtype}
     takes = signature(make).parameters  # a class of the user's own need not take all of them
@@ -319,9 +330,9 @@ def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     """Make one method of an experiment; a class of the user's own is loaded."""
     known = methods(clock=bool(experiment.clock))
-    make = _named(known, spec.algorithm, "algorithm", experiment)
+    make = _look_up(known, spec.algorithm, "algorithm", experiment)
     _check_on_a_clock(make, spec, experiment)
-    method: Any = _made(make, spec.params, f"algorithms.{spec.label}")
+    method: Any = _make(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
         raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
@@ -338,7 +349,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     where = f"algorithms.{spec.label}.estimator"
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
     kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
-    return WithEstimator(method, _made(kind, params, where))
+    return WithEstimator(method, _make(kind, params, where))
 
 
 def _check_on_a_clock(make: Any, spec: AlgorithmSpec, experiment: Experiment) -> None:
@@ -353,7 +364,7 @@ def _check_on_a_clock(make: Any, spec: AlgorithmSpec, experiment: Experiment) ->
         raise ExperimentError(message(what, hint=f"add a table [clock], or leave {key} out"))
 
 
-def _made(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
+def _make(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
     try:
         return make(**arguments(make, params, where, ()))
     except DigradError as error:
@@ -368,12 +379,12 @@ def _schedule(experiment: Experiment) -> Schedule:
     make = lookup(known, spec.kind, "schedule")
     nested = spec.params.get("then")
     if spec.kind != "warmup" or not isinstance(nested, dict):
-        return _made(make, spec.params, "schedule")  # type: ignore[no-any-return]
+        return _make(make, spec.params, "schedule")  # type: ignore[no-any-return]
     inner = dict(nested)
     kind = lookup(SCHEDULES, inner.pop("kind", "constant"), "schedule.then")
-    then = _made(kind, inner, "schedule.then")
+    then = _make(kind, inner, "schedule.then")
     own = {key: value for key, value in spec.params.items() if key != "then"}
-    return replace(_made(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
+    return replace(_make(make, own, "schedule"), then=then)  # type: ignore[no-any-return]
 
 
 def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> float:
@@ -395,7 +406,7 @@ def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> floa
     return theorem / method.moves_by(n_pi) if fair else theorem
 
 
-def _parts(
+def _split_trials(
     experiment: Experiment,
     network: str,
     spec: AlgorithmSpec,
@@ -414,7 +425,7 @@ def _parts(
     if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
-    for pairs in _grown(experiment, network, spec):
+    for pairs in _trials_by_growth(experiment, network, spec):
         pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
         at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
         if not start.is_cuda:
@@ -431,7 +442,7 @@ def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> 
     check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
 
 
-def _grown(
+def _trials_by_growth(
     experiment: Experiment, network: str, spec: AlgorithmSpec
 ) -> Iterator[list[tuple[float, int]]]:
     """Return step sizes with seeds: what was there first, then what was added each time."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from digrad.algorithms import Method, as_method, check
+from digrad.base.checks import real
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
@@ -48,6 +49,12 @@ class RaceSettings:
     rounds: int = 400
     dim: int = 10
     sigma: float = 0.05
+
+
+def settings_of(target: float, model_mb: float | None) -> tuple[RaceSettings, MessageSizes]:
+    """Return how far a race goes, and how large its messages are: by default those of the race."""
+    course = RaceSettings(real(target, "target", above=0, most=1, hint="0.01 is a hundredth"))
+    return course, MessageSizes(1e6 * model_mb if model_mb else 4.0 * course.dim, 4.0)
 
 
 def read_clock(text: str) -> Clock:
@@ -98,13 +105,13 @@ def _first(
     fair = 1 / method.moves_by(root_vectors(net).n_pi)
     trials = Trials([0] * len(STEPS), [step * fair for step in STEPS])
     loop = make_loop(method, net, on_clock, problem, trials, lambda t: 1.0)
-    gauge = Evaluator.make(method, problem, net, ("gap",))
+    evaluator = Evaluator.make(method, problem, net, ("gap",))
     moment = loop.start()
-    start = gauge.read(moment)["gap"]
+    start = evaluator.read(moment)["gap"]
     each = max(1, int(on_clock.rounds(1)))
     for t in range(EVERY, course.rounds // each + 1, EVERY):
         moment = loop.advance(moment, t)
-        there = gauge.read(moment)["gap"] <= course.target * start
+        there = evaluator.read(moment)["gap"] <= course.target * start
         if there.any():
             step = STEPS[int(there.int().argmax())]
             return step, on_clock.rounds(t), on_clock.time(t)

@@ -32,7 +32,7 @@ class PlacedJob:
 
     def ended(self, moment: RunPosition) -> NDArray[np.bool_]:
         """Say which trials have left the finite numbers, at any node."""
-        finite = self.job.gauge.finite(moment)
+        finite = self.job.evaluator.finite(moment)
         ended: NDArray[np.bool_] = ~self.execution.everywhere(self.recursion, finite).cpu().numpy()
         return ended
 
@@ -62,8 +62,8 @@ class Record:
         return cls(own, kept, saved.steps.tolist(), list(saved.records), saved.diverged_at)
 
     def ahead(self, work: PlacedJob, stop: int) -> RunPosition:
-        """Go on to ``stop``; on a GPU nobody waits for it here."""
-        return _packed(work.recursion.advance(self.moment, stop))
+        """Go on to ``stop``; on a GPU this does not wait for the result."""
+        return _make_contiguous(work.recursion.advance(self.moment, stop))
 
     def recorded(self, work: PlacedJob, after: RunPosition) -> "Record":
         """Record where a job has gone; find the exact step of every divergence on the way."""
@@ -78,8 +78,10 @@ class Record:
         whole = execution.whole(work.recursion, moment)
         if not execution.writes:
             return replace(self, moment=moment, whole=moment)
-        read = job.gauge.read(whole)
-        row = torch.stack([read[name].double() for name in job.gauge.names], dim=-1).cpu().numpy()
+        read = job.evaluator.read(whole)
+        row = (
+            torch.stack([read[name].double() for name in job.evaluator.names], dim=-1).cpu().numpy()
+        )
         execution.noted(job, work.recursion, moment.t, row)
         steps, numbers = [*self.steps, moment.t], [*self.numbers, row]
         return Record(moment, whole, steps, numbers, self.diverged_at)
@@ -97,15 +99,15 @@ class Record:
             np.array(self.steps),
             self.diverged_at,
             state,
-            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
+            job.evaluator.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1,
-            None if job.timing is None else axes(job.timing, self.steps),
-            job.gauge.own,
+            None if job.timing is None else clock_axes(job.timing, self.steps),
+            job.evaluator.own,
         )
 
 
-def axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
+def clock_axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
     """Return the columns of ``TIMED`` at these steps, (steps, columns)."""
     return np.array([[timing.time(t), timing.rounds(t)] for t in steps])
 
@@ -120,7 +122,7 @@ def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[
     return found
 
 
-def _packed(moment: RunPosition) -> RunPosition:
+def _make_contiguous(moment: RunPosition) -> RunPosition:
     """Lay a state out as a file gives it back: sums round differently in another layout."""
     values = (None if v is None else v.contiguous() for v in moment.state)
     return RunPosition(moment.t, type(moment.state)(*values))

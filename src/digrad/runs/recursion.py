@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressed import draws
-from digrad.algorithms.compression.drawn import Drawn
+from digrad.algorithms.compression.mixer import SeededMixer
 from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
 from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.states import joined, without
+from digrad.algorithms.wrapper import joined, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
@@ -175,7 +175,7 @@ class Recursion:
     def _single(self, t: int, state: Any, samples: Tensor, lr: Tensor) -> Any:
         net = self.engine.at(t)
         if self._draws:
-            net = Drawn(net, self._every_trial, t)
+            net = SeededMixer(net, self._every_trial, t)
         if not isinstance(self.algorithm, Estimated):
             return self._step(net, state, samples, lr)
         assert isinstance(self.problem, FiniteSum)

@@ -22,10 +22,10 @@ from digrad.results.experiment import Experiment, load_experiment, parse_experim
 from digrad.results.folder import RunFolder
 from digrad.results.launches import Launch, launcher
 from digrad.results.lock import locked
-from digrad.results.progress import telling
+from digrad.results.progress import announce_progress
 from digrad.results.wall_clock import WallClock
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
-from digrad.runs.planning import Job, Plan, plan, resolved
+from digrad.runs.planning import Job, Plan, plan, resolve_defaults
 from digrad.runs.ranks import Coordinator, Distributed
 from digrad.runs.scalars import Scalars
 
@@ -85,7 +85,7 @@ def train(
         execution = Distributed(together, engines, scalars, wall)
         tell = progress or _silent
         if together.first:
-            tell = until_the_end.enter_context(telling(folder.path, stored, tell))
+            tell = until_the_end.enter_context(announce_progress(folder.path, stored, tell))
         carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
 
@@ -112,7 +112,7 @@ def _prepare(
     begun = os.path.exists(folder.path / "experiment.toml")
     before = Launch.read(folder.path)
     again = before.launcher != "" and before.launcher == _launcher()
-    stored = folder.check(resolved(asked), resume=begun and (resume or again))
+    stored = folder.check(resolve_defaults(asked), resume=begun and (resume or again))
     if begun:
         before.refuse_other_messages(short)
     folders = [str(path.absolute()) for path in asked.folders]

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from digrad.base.errors import ParameterError, message
-from digrad.results.best import Best, best_of, grouped
+from digrad.results.best import Best, best_of, group_by_method
 from digrad.results.criterion import Criterion, Outcomes, outcomes
 from digrad.results.experiment import AlgorithmSpec, Experiment
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.trials import Results
 from digrad.runs.execute import run, run_in_memory
-from digrad.runs.planning import Overrides, Plan, plan, resolved
+from digrad.runs.planning import Overrides, Plan, plan, resolve_defaults
 
 ROUNDS = 4  # each twice as long as the one before
 LEAST_STEPS = 8  # of the first round
@@ -64,7 +64,7 @@ class Grid(NamedTuple):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """The step sizes, with four digits: nobody needs more."""
+        """The step sizes, with four digits."""
         exact = np.geomspace(self.least, self.most, self.points)
         return tuple(float(f"{size:.4g}") for size in exact)
 
@@ -111,7 +111,7 @@ class Tuning:
         return "\n".join(lines)
 
 
-Watch = Callable[[Experiment], AbstractContextManager[Any]]  # gives what is told how far a run is
+Watch = Callable[[Experiment], AbstractContextManager[Any]]  # its value takes the progress of a run
 
 
 class TuningPlace(Protocol):
@@ -176,7 +176,7 @@ def tune(
     """
     sizes = (grid or Grid()).checked().sizes
     seed = max(experiment.seeds) + 1
-    work = plan(resolved(experiment), device, given=given)  # refuses all that cannot be run
+    work = plan(resolve_defaults(experiment), device, given=given)  # refuses all that cannot be run
     given = replace(given or Overrides(), problem=work.problem, networks=work.networks)
     found: list[Best] = []
     tried: dict[tuple[str, str], tuple[TuningRound, ...]] = {}
@@ -228,14 +228,14 @@ class _Search:
         left = {spec.label: self.experiment.tried for spec in self.experiment.algorithms}
         told: dict[str, list[TuningRound]] = {name: [] for name in left}
         best: list[Best] = []
-        for k, steps in enumerate(lengths(self.experiment.steps)):
+        for k, steps in enumerate(round_lengths(self.experiment.steps)):
             results = self._round(k, steps, left, by.metric)
             by = Criterion(by.metric or results.metrics[0])
             at, found = outcomes(results, by)
-            groups = {key[2]: same for key, same in grouped(found).items()}
+            groups = {key[2]: same for key, same in group_by_method(found).items()}
             for name, same in groups.items():
                 told[name].append(TuningRound(steps, left[name]))
-                left[name] = survivors(same)
+                left[name] = better_half(same)
             best = [best_of(same, at) for same in groups.values()]
         return by, best, told
 
@@ -256,17 +256,17 @@ class _Search:
         return self.place.carry_out(this, self.given, f"{self.network}/round-{k + 1}")
 
 
-def lengths(steps: int) -> list[int]:
+def round_lengths(steps: int) -> list[int]:
     """Return how long the rounds are.
 
-    >>> lengths(1500)
+    >>> round_lengths(1500)
     [188, 375, 750, 1500]
     """
     found = (-(-steps // 2**k) for k in reversed(range(ROUNDS)))
     return sorted({length for length in found if length >= min(LEAST_STEPS, steps)})
 
 
-def survivors(same: Sequence[Outcomes]) -> tuple[float, ...]:
+def better_half(same: Sequence[Outcomes]) -> tuple[float, ...]:
     """Return the better half of some step sizes, with the one below the best.
 
     The longer a run, the smaller its best step, as noise has to average out.

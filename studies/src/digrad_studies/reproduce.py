@@ -11,7 +11,7 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.cli.completion import fitting
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
-from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, summary
+from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, print_summary
 from digrad.cli.selecting import read
 from digrad_studies import measured
 
@@ -99,7 +99,7 @@ def _logistic(order: Request) -> None:
 
     with interruptible(order.again):
         execute(logistic(order.quick), order.folder, order.device, order.resume)
-    summary(read([order.folder]))
+    print_summary(read([order.folder]))
     plot([order.folder])
     write_run_page([order.folder], order.page, again=order.command)
 
@@ -110,7 +110,7 @@ def _mnist(order: Request) -> None:
     with interruptible(order.again):
         experiment = mnist(order.quick, order.data_dir, order.what)
         execute(experiment, order.folder, order.device, order.resume)
-    summary(read([order.folder]))
+    print_summary(read([order.folder]))
     for metric in ("loss", "test_accuracy"):
         plot([order.folder], metric=metric)
     write_run_page([order.folder], order.page, again=order.command)
@@ -129,7 +129,7 @@ def _robustness(order: Request) -> None:
         for experiment, folder in zip((by_size, *by_nodes), folders, strict=True):
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
-    summary(read(folders))
+    print_summary(read(folders))
     sizes, *others = (Results.read(folder) for folder in folders)
     counts = [experiment.networks[0].n for experiment in by_nodes]
     figure = draw_robustness(sizes, dict(zip(counts, others, strict=True)))
@@ -168,7 +168,7 @@ def _cifar(order: Request) -> None:
         for experiment, folder in zip(experiments, folders, strict=True):
             begun = (folder / "experiment.toml").exists()
             execute(experiment, folder, order.device, order.resume and begun)
-    summary(read(folders))
+    print_summary(read(folders))
     counted = ("step", 1) if order.quick else ("epoch", 1 / EPOCH)
     for x in ("step", "bytes"):
         for folder in folders:
@@ -193,7 +193,7 @@ def _language(order: Request) -> None:
     experiment = language(order.text, order.quick)
     with interruptible(order.again):
         execute(experiment, order.folder, order.device, order.resume)
-    summary(read([order.folder]))
+    print_summary(read([order.folder]))
     counted = "tokens", tokens_of_a_step(experiment)
     _drawn(order.folder, order.folder / "test_loss.png", "test_loss", counted=counted)
     write_run_page([order.folder], order.page, again=order.command)

@@ -172,9 +172,9 @@ def speedup(
     progress: Progress = lambda what, share: None,
 ) -> list[SpeedupPoint]:
     """Run a study into a folder, or what is left of it; a piece for each n and T."""
-    from digrad.runs.planning import usable_device
+    from digrad.runs.planning import check_device
 
-    usable_device(device)  # before anything is written
+    check_device(device)  # before anything is written
     store = StudyFolder(folder)
     store.begin(asdict(study), resume=resume)
     jobs = [(n, T) for n in study.sizes for T in study.horizons]

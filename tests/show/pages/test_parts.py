@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.analysis import analyze
-from digrad.analysis.text import report
 from digrad.networks import Digraph, Network, binary_tree, directed_ring, weigh
 from digrad.show.pages import network_page, render, run_page
 from digrad.show.pages.drawing import draw, node_rows
@@ -43,7 +42,7 @@ def test_what_the_terminal_shows_becomes_html() -> None:
 
 
 def test_a_report_is_cut_at_its_headings() -> None:
-    parts = chapters(report(analyze(directed_ring(4))))
+    parts = chapters(analyze(directed_ring(4)).report())
     assert list(parts) == ["Verdict", "Constants", "Closed forms (Lemma 3.2)"]
     assert "<td>works</td>" in parts["Verdict"]
     assert "<ul><li>" in parts["Constants"]
@@ -110,6 +109,6 @@ def test_one_node_is_a_network() -> None:
 
 def test_the_heaviest_nodes_are_listed_first() -> None:
     a = analyze(weigh(Digraph(3, [(0, 1), (1, 0), (1, 2), (2, 0)])))
-    order = re.findall(r"<tr><td>(\d)</td>", node_rows(a))
+    order = re.findall(r"<tr><td>(\d)</td>", node_rows(a.network, a.vectors))
     assert [int(i) for i in order] == np.argsort(-a.vectors.pi_R, kind="stable").tolist()
-    assert "and 1 more" in node_rows(a, most=2)
+    assert "and 1 more" in node_rows(a.network, a.vectors, most=2)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.broadcast import BroadcastCPP
-from digrad.algorithms.compression.mixer import Compressing, MixedVariable
+from digrad.algorithms.compression.mixer import CompressingMixer, MixedVariable
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import (
     Algorithm,
@@ -19,8 +19,7 @@ from digrad.algorithms.contract import (
 )
 from digrad.algorithms.counting import remembered, try_steps
 from digrad.algorithms.estimators import Estimated, WithEstimator
-from digrad.algorithms.states import joined
-from digrad.algorithms.wrapper import Wrapper
+from digrad.algorithms.wrapper import Wrapper, joined
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
@@ -73,7 +72,7 @@ class Compressed(Wrapper):
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         own = self.inside(s)
         kept = dict(zip(self._names, s[len(own) :], strict=True))
-        mixer = Compressing(net, self.compress, self._lines, kept, g.shape[-1])
+        mixer = CompressingMixer(net, self.compress, self._lines, kept, g.shape[-1])
         after = self.method.step(own, g, mixer, lr)
         return type(s)(*after, *mixer.memory.values())
 

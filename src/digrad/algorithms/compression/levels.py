@@ -15,8 +15,9 @@ from digrad.algorithms.compression.compressor import (
     as_bytes,
     at_least,
     from_bytes,
+    pack,
+    unpack,
 )
-from digrad.algorithms.compression.packing import pack, unpack
 from digrad.base.errors import ParameterError, message
 
 

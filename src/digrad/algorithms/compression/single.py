@@ -13,8 +13,9 @@ from digrad.algorithms.compression.compressor import (
     Parts,
     as_bytes,
     from_bytes,
+    pack,
+    unpack,
 )
-from digrad.algorithms.compression.packing import pack, unpack
 from digrad.base.errors import ParameterError, message
 
 

@@ -5,8 +5,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-from digrad.problems.models.checks import check_share
-from digrad.problems.models.norms import Norm, norm_of
+from digrad.problems.models.layers import Norm, check_share, norm_of
 
 Shape = tuple[int, int, int]
 

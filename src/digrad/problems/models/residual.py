@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from digrad.problems.models.norms import Norm, norm_of
+from digrad.problems.models.layers import Norm, norm_of
 
 
 class ResidualNetwork(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from digrad.problems.models.checks import check_heads, check_share
+from digrad.problems.models.layers import check_heads, check_share
 
 
 class Transformer(nn.Module):

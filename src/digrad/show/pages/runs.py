@@ -13,7 +13,6 @@ import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, TimetableAnalysis, analyze
-from digrad.analysis.text import report
 from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
@@ -21,7 +20,7 @@ from digrad.results.experiment import Experiment, NetworkSpec, load_experiment, 
 from digrad.results.folder import RunFolder
 from digrad.results.trials import Results
 from digrad.show.pages.answer import answer_sections
-from digrad.show.pages.drawing import draw, node_rows, timetable_body
+from digrad.show.pages.drawing import draw, draw_timetable, node_rows
 from digrad.show.pages.files import folded_table
 from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
@@ -122,15 +121,16 @@ def study_page(
 
 def network_body(analysis: Analysis | TimetableAnalysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
+    parts = chapters(analysis.report())
+    advice, verdict = parts.pop("What would help", ""), parts.pop("Verdict")
     if isinstance(analysis, TimetableAnalysis):
-        return timetable_body(analysis)
-    parts = chapters(report(analysis))
-    advice = parts.pop("What would help", "")
-    side = f"{_badge(analysis)}{parts.pop('Verdict')}"
+        drawn, side, nodes = draw_timetable(analysis), verdict, analysis.network.union
+    else:
+        drawn, side, nodes = draw(analysis), _badge(analysis) + verdict, analysis.network
     side += advice and f"<h4>What would help</h4>{advice}"
     folded = "".join(fold(name, body) for name, body in parts.items())
-    folded += fold("Nodes", node_rows(analysis), printed=False)
-    return f'<div class="network">{draw(analysis)}<div>{side}</div></div>{folded}'
+    folded += fold("Nodes", node_rows(nodes, analysis.vectors), printed=False)
+    return f'<div class="network">{drawn}<div>{side}</div></div>{folded}'
 
 
 def _badge(a: Analysis) -> str:

@@ -1,6 +1,10 @@
-"""What models refuse before the library would, and say how to mend it."""
+"""Normalisation layers by name, and checks of the arguments of models."""
 
-from digrad.base.errors import ParameterError, message
+from collections.abc import Callable
+
+from torch import nn
+
+from digrad.base.errors import ParameterError, lookup, message
 
 
 def check_share(name: str, value: float) -> None:
@@ -15,3 +19,15 @@ def check_heads(width: int, heads: int) -> None:
     if heads < 1 or width < 1 or width % heads:
         what = f"width must be a multiple of heads, got width = {width} and heads = {heads}"
         raise ParameterError(message(what, hint="try width = 32 and heads = 2"))
+
+
+Norm = Callable[[int], nn.Module]  # from a number of channels to the layer
+
+
+def norm_of(name: str, groups: int) -> Norm:
+    """Return ``group``, with at most so many groups, or ``batch``, which keeps running means."""
+    norms: dict[str, Norm] = {
+        "group": lambda channels: nn.GroupNorm(min(groups, channels), channels),
+        "batch": nn.BatchNorm2d,
+    }
+    return lookup(norms, name, "norm")

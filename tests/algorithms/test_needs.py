@@ -9,7 +9,10 @@ from digrad.networks import Network, build, weigh
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 
 
-def those(wanted, but=Needs(0)):
+NOTHING = Needs(0)
+
+
+def those(wanted, but=NOTHING):
     """The algorithms that need all of this and nothing of that."""
     return {a for a, make in ALGORITHMS.items() if wanted in make.needs and not make.needs & but}
 
@@ -19,7 +22,7 @@ TREES = those(Needs.TREES)
 STRONG = those(Needs.PULL | Needs.STRONGLY_CONNECTED)
 PUSH_SUM = those(Needs.PUSH | Needs.STRONGLY_CONNECTED, but=Needs.PULL)
 AB = {"ab", "ab-cta", "sab"}
-ANY = those(Needs(0)) - STRONG - PUSH_SUM - DOUBLY - TREES
+ANY = those(NOTHING) - STRONG - PUSH_SUM - DOUBLY - TREES
 
 
 def refusal(name, net):
@@ -33,7 +36,7 @@ def accepts(network):
 
 
 def test_who_accepts_which_network():
-    """The whole table, by kinds of needs; some names by hand, so that needs are as they should be."""
+    """The whole table, by kinds of needs, and some names by hand."""
     assert {"push-pull", "diffusion", "centralized", "k-step-push-pull", *AB} <= ANY
     assert {"sgp", "sonata", "push-saga", "osgp"} <= PUSH_SUM
     assert {"extra", "nids", "lead"} <= SYMMETRIC <= DOUBLY

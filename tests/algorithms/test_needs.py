@@ -8,7 +8,6 @@ from digrad.base.errors import NetworkError
 from digrad.networks import Network, build, weigh
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, states
 
-
 NOTHING = Needs(0)
 
 

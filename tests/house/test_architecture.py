@@ -1,9 +1,9 @@
 """docs/architecture.md: its map is the map, and its walks are those that the code takes."""
 
-import os
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import digrad as dg
+from digrad_peers.hub import Hub
+from digrad_peers.local import key_file, local_run
 from house.test_imports import MODULES, ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -41,11 +43,11 @@ def walk(title: str) -> list[str]:
 def entered(job: Callable[[], Any]) -> list[str]:
     """The modules of digrad whose functions a job calls, each where it is first entered."""
     files: dict[str, None] = {}
-    inside = f"{SOURCE}{os.sep}"
+    names = {str(path): name for name, path in MODULES.items()}
 
     def note(frame: FrameType, event: str, _: object) -> None:  # millions of times: no Path here
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(inside) and code.co_name != "<module>":
+        if event == "call" and code.co_filename in names and code.co_name != "<module>":
             files.setdefault(code.co_filename)
 
     sys.setprofile(note)
@@ -53,8 +55,7 @@ def entered(job: Callable[[], Any]) -> list[str]:
         job()
     finally:
         sys.setprofile(None)
-    paths = [Path(file).relative_to(SOURCE.parent).with_suffix("") for file in files]
-    return [".".join(part for part in path.parts if part != "__init__") for path in paths]
+    return [names[file] for file in files]
 
 
 def test_the_map_is_that_of_the_imports() -> None:
@@ -99,3 +100,24 @@ def test_a_step_takes_its_walk() -> None:
     assert [name for name in taken if name in named] == named
     assert "digrad.optim.local" in taken
     assert len(named) > 5
+
+
+def test_a_peer_takes_its_walk(tmp_path: Path) -> None:
+    file, membership = local_run(tmp_path / "run", ["a", "b"], {"topology": "complete"})
+    hub = Hub(membership, key_file(tmp_path / "run", "hub"))
+
+    def train(name: str) -> None:
+        model = torch.nn.Linear(2, 1)
+        opt = dg.Decentralized(model, "push-pull", engine=dg.peers(file, node=name))
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            opt.step()
+        opt.close()
+
+    with ThreadPoolExecutor(1) as pool:  # what threads of links do is not in the walk
+        other = pool.submit(train, "b")
+        taken = entered(lambda: train("a"))
+        other.result(60)
+    hub.close()
+    named = walk('dg.peers("run.toml")')
+    assert [name for name in taken if name in named] == named

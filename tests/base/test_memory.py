@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base import memory
+from digrad.base import machine as memory
 from digrad.base.errors import NetworkError, ParameterError
-from digrad.base.memory import GIB, allowed, check_memory
+from digrad.base.machine import GIB, allowed, check_memory
 
 
 def test_the_number_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_a_ceiling_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_limits_of_a_process_count() -> None:
-    code = "from digrad.base.memory import allowed; print(allowed())"
+    code = "from digrad.base.machine import allowed; print(allowed())"
     most = 1 << 30
 
     def limit() -> None:

@@ -20,13 +20,19 @@ from digrad.networks import (
     star,
     weigh,
 )
+from digrad.theory import certified as forms
 from digrad.theory import contraction as module
-from digrad.theory import forms, network_constants, products
+from digrad.theory import network_constants, products
 from digrad.theory.averaging import averaging_sums
-from digrad.theory.contraction import Contraction, contraction, doeblin_columns, weighted
+from digrad.theory.certified import form_constants
+from digrad.theory.contraction import (
+    Contraction,
+    LargeMixing,
+    contraction,
+    doeblin_columns,
+    weighted,
+)
 from digrad.theory.eigenvectors import perron
-from digrad.theory.forms import form_constants
-from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import Lifted
 from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks

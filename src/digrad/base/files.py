@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from digrad.base.errors import FileFormatError, message
-from digrad.base.memory import allowed
+from digrad.base.machine import allowed
 
 CHUNK = 1 << 24
 LARGEST_TABLE = 64 << 20  # bytes of JSON or TOML

@@ -14,7 +14,7 @@ import typer
 
 from digrad.base.errors import DigradError
 from digrad.base.former_names import FormerNameWarning
-from digrad.base.threads import let_threads_sleep
+from digrad.base.machine import let_threads_sleep
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import kind_of, whole
 from digrad.base.errors import ParameterError, message, shown
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from digrad.base.checks import real
 from digrad.base.choices import chosen
 from digrad.base.errors import ParameterError, message
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.streams import Draws
 
 ALPHA, K = 0.5, 1  # where they are not given

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.errors import NetworkError, message, shown
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import Capacities
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from digrad.base.atomic import write_whole
 from digrad.base.checks import flag, kind_of
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
-from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
@@ -52,6 +51,7 @@ from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import Network
 from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.networks.timetable import Timetable
+from digrad.networks.weights import pushed_alone
 
 CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
 Content: TypeAlias = LinkList | Network | Timetable | csr_array  # what a file may hold

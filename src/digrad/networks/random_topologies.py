@@ -8,11 +8,11 @@ from scipy.sparse import csr_array
 
 from digrad.base.checks import LARGEST, flag, real, whole
 from digrad.base.errors import NetworkError, ParameterError, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Digraph, check_links, size_of
 from digrad.networks.network import Network
-from digrad.networks.search import strong_labels
+from digrad.networks.structure import strong_labels
 
 HOPELESS = 1e-6  # below this chance per draw we say so instead of drawing
 BATCH_N = 64  # up to here many graphs are drawn and checked at once

@@ -10,12 +10,11 @@ import numpy as np
 
 from digrad.base.checks import flag, kind_of, whole
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import timetables as changing
 from digrad.networks import topologies as fixed
-from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
@@ -24,7 +23,7 @@ from digrad.networks.parameters import values_of
 from digrad.networks.structure import strong_parts
 from digrad.networks.timetable import Timetable
 from digrad.networks.trees import spanning_tree_weights
-from digrad.networks.weights import weigh
+from digrad.networks.weights import pushed_alone, weigh
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import NetworkError, message
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import Capacities
 from digrad.networks.digraph import LARGEST_N, Digraph, checked_names
 

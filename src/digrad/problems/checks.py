@@ -7,7 +7,7 @@ from torch import Tensor
 
 from digrad.base.checks import kind_of
 from digrad.base.errors import ParameterError, message, shown
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 
 
 def check_place(device: Any, dtype: Any) -> None:

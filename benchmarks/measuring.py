@@ -61,8 +61,8 @@ def row(name: str, experiment: Experiment) -> str:
     numbers = len(job.trials) * job.problem.nodes * job.problem.dim
     with few_threads(numbers):
         step = best_time(lambda: made.recursion.advance(start, STEPS)) / STEPS
-        record = best_time(lambda: job.gauge.read(RunPosition(0, start.state)))
-    model = cost(job.problem, job.net, job.gauge.wanted, len(job.trials))
+        record = best_time(lambda: job.evaluator.read(RunPosition(0, start.state)))
+    model = cost(job.problem, job.net, job.evaluator.wanted, len(job.trials))
     ratios = record / step, model.record / model.step
     times = f"{1e3 * step:9.3f} {1e3 * record:9.2f} {ratios[0]:9.1f} {ratios[1]:9.1f}"
     return f"{name:42} {times} {ratios[1] / ratios[0]:7.2f} {work.every:7d}"

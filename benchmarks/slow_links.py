@@ -35,7 +35,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from digrad.data.digits import read_digits
+from digrad.data.sets import read_digits
 from digrad.optim import Decentralized, processes
 
 NODES, BATCH = 8, 32

@@ -308,12 +308,12 @@ def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     from digrad.data import MissingDataError
-    from digrad.data.digits import read_digits
+    from digrad.data.sets import read_digits
 
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDataError, match="hint: pip install scikit-learn"):
         read_digits(Path())
-    monkeypatch.setattr("digrad.data.digits.find_spec", lambda name: None)
+    monkeypatch.setattr("digrad.data.sets.find_spec", lambda name: None)
     with pytest.raises(MissingDataError, match="hint: pip install scikit-learn"):
         read_images("digits")

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 import digrad as dg
+from digrad.peers.hub import Hub
+from digrad.peers.local import key_file, local_run
 from house.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +103,24 @@ def test_a_step_takes_its_walk() -> None:
     assert [name for name in taken if name in named] == named
     assert "digrad.optim.local" in taken
     assert len(named) > 5
+
+
+def test_a_peer_takes_its_walk(tmp_path: Path) -> None:
+    file, membership = local_run(tmp_path / "run", ["a", "b"], {"topology": "complete"})
+    hub = Hub(membership, key_file(tmp_path / "run", "hub"))
+
+    def train(name: str) -> None:
+        model = torch.nn.Linear(2, 1)
+        opt = dg.Decentralized(model, "push-pull", engine=dg.peer(file, node=name))
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            opt.step()
+        opt.close()
+
+    with ThreadPoolExecutor(1) as pool:  # what threads of links do is not in the walk
+        other = pool.submit(train, "b")
+        taken = entered(lambda: train("a"))
+        other.result(60)
+    hub.close()
+    named = walk('dg.peer("run.toml")')
+    assert [name for name in taken if name in named] == named

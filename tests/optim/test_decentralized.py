@@ -106,8 +106,8 @@ def test_bytes_are_those_of_the_theory(form: str) -> None:
     assert opt.engine.sent.bytes == before
     train(opt, made, 2 * each + 1)
     problem = Problem()
-    gauge = Evaluator.make(algorithm, problem, net)  # type: ignore[arg-type]
-    assert opt.engine.sent.bytes - before == 3 * gauge.bytes(1)
+    evaluator = Evaluator.make(algorithm, problem, net)  # type: ignore[arg-type]
+    assert opt.engine.sent.bytes - before == 3 * evaluator.bytes(1)
 
 
 class Problem:

@@ -41,10 +41,10 @@ def test_the_same_run_as_in_one_process(world: int, n: int | None, device: str) 
             assert torch.equal(
                 rank[form]["shown"], rank[form]["xhat"].expand_as(rank[form]["shown"])
             )
-        gauge = Evaluator.make(algorithm, Problem(), net)  # type: ignore[arg-type]
+        evaluator = Evaluator.make(algorithm, Problem(), net)  # type: ignore[arg-type]
         each = getattr(algorithm, "local_steps", 0) + 1  # steps at home send nothing
         exchanges = 8 // each - 6 // each  # in the last two steps
-        assert sum(rank[form]["bytes"] for rank in made) == exchanges * gauge.bytes(1), form
+        assert sum(rank[form]["bytes"] for rank in made) == exchanges * evaluator.bytes(1), form
 
 
 def test_overlap_changes_no_bit() -> None:

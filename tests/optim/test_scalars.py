@@ -46,8 +46,8 @@ def test_what_is_measured(form: str) -> None:
     opt = make_optimizer([m.parameters() for m in made], algorithm, net, bucket_bytes=1)
     train(opt, made, 4)
     found = measure(opt.rows, 3.0)
-    gauge = Evaluator.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
-    read = gauge.read(RunPosition(4, expected(algorithm, net, 4)))
+    evaluator = Evaluator.make(algorithm, Quiet(), net)  # type: ignore[arg-type]
+    read = evaluator.read(RunPosition(4, expected(algorithm, net, 4)))
     assert found["loss"] == 3.0
     assert found["consensus"] == pytest.approx(float(read["consensus"]), rel=1e-9)
     assert found["tracking"] == pytest.approx(float(read["tracking"]), rel=1e-9, nan_ok=True)

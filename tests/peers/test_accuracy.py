@@ -121,7 +121,12 @@ def test_mnist_loses_little_with_a_node(tmp_path: Path) -> None:
 
     accuracy = on_test_images(model)
     schedule = {"kind": "milestones", "factor": 0.1, "at": [steps * 2 // 3]}
-    options: dict[str, Any] = {"lr": 0.05, "steps": steps, "every": steps, "schedule": schedule}
+    options: dict[str, Any] = {
+        "lr": 0.05,
+        "steps": steps,
+        "metrics_every": steps,
+        "schedule": schedule,
+    }
     options |= {"metrics": ("test_accuracy",), "compile": "never"}
     whole = simulate(problem, build("exponential", 8), progress=False, **options)
     expected = on_test_images(whole.answer())

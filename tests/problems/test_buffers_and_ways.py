@@ -101,10 +101,10 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
     made = problem(normed())
     there = work(made)
     moment = there.advance(there.start(), 6)
-    gauge = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
-    read = gauge.read(moment)
+    evaluator = Evaluator.make(there.algorithm, made, weigh(exponential(NODES)))
+    read = evaluator.read(moment)
     inputs, targets = (part.double() if k == 0 else part for k, part in enumerate(images(1)[0]))
-    rows = gauge.whole_answer(moment)
+    rows = evaluator.whole_answer(moment)
     for trial in range(2):
         model = made.module(rows[trial])
         assert not model.training
@@ -120,7 +120,7 @@ def test_answers_are_judged_with_common_buffers_and_nodes_with_their_own() -> No
 def test_a_run_with_batch_norm_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     def run(folder: str, **more: Any) -> Any:
         told: dict[str, Any] = {"lr": 0.1, "data": images(), "batch": BATCH, "progress": False}
-        told |= {"test": images(1)[0], "every": 2, "compile": "never", **more}
+        told |= {"test": images(1)[0], "metrics_every": 2, "compile": "never", **more}
         return dg.simulate(normed(), "exponential", "push-pull", out=tmp_path / folder, **told)
 
     whole = run("whole", steps=8)

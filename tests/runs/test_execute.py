@@ -18,7 +18,7 @@ import tomli_w
 import torch
 
 from digrad.algorithms import ALGORITHMS, Needs
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
 from digrad.base.metrics import VALUES, columns_of
@@ -84,7 +84,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def direct(experiment: Experiment, topology: str, name: str, sizes: list[float]) -> Any:
-    """The same run without execute: (recursion, gauge), trials as (size, seed) pairs."""
+    """The same run without execute: (recursion, evaluator), trials as (size, seed) pairs."""
     net, dtype = build(topology, 5), getattr(torch, experiment.dtype)
     problem = Quadratic.generate(5, 3, sigma=0.5, dtype=dtype)
     trials = Trials(list(experiment.seeds) * len(sizes), np.repeat(sizes, len(experiment.seeds)))
@@ -131,11 +131,11 @@ def test_records_are_those_of_the_recursion(tmp_path: Path, dtype: str) -> None:
             ("push-pull", "S-PP", [0.1, 0.05], [0.1 * (1 / n_pi), 0.05 * (1 / n_pi)]),
             ("sgp", "sgp", [0.2], [0.2]),
         ):
-            recursion, gauge = direct(experiment, topology, name, used)
+            recursion, evaluator = direct(experiment, topology, name, used)
             moment = recursion.start()
             for t in (0, 6, 12, 18, 20):
                 moment = recursion.advance(moment, t)
-                read = gauge.read(moment)
+                read = evaluator.read(moment)
                 for k, (size, seed) in enumerate((s, i) for s in given for i in (0, 4)):
                     wanted = {"network": label, "algorithm": called, "lr": size}
                     (row,) = rows(out, **wanted, seed=seed, step=t)
@@ -287,7 +287,7 @@ def test_interrupted_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
-    of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, Estimated)}
+    of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, EstimatedMethod)}
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs if a not in of_samples]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
     algorithms = tuple(AlgorithmSpec(name) for name in fits)

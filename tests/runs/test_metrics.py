@@ -87,14 +87,14 @@ def close(got: torch.Tensor, expected: list[float]) -> None:
 @EVERY
 def test_loss_gradient_and_gap_of_a_quadratic(name: str) -> None:
     problem = quadratic()
-    gauge, moment = after(ALGORITHMS[name](), problem)
+    evaluator, moment = after(ALGORITHMS[name](), problem)
     A, b = problem.A.numpy(), problem.b.numpy()
     best = np.linalg.solve(A.sum(0), sum(A[i] @ b[i] for i in range(N)))
 
     def f(x: np.ndarray) -> float:
         return float(np.mean([(x - b[i]) @ A[i] @ (x - b[i]) / 2 for i in range(N)]))
 
-    got = gauge.read(moment)
+    got = evaluator.read(moment)
     assert tuple(got) == VALUES
     answers = [answer(name, moment.state, trial) for trial in range(2)]
     close(got["loss"], [f(x) for x in answers])
@@ -108,8 +108,8 @@ def test_loss_gradient_and_gap_of_a_quadratic(name: str) -> None:
 @EVERY
 def test_loss_gradient_and_accuracy_of_a_regression(name: str) -> None:
     problem, h, y = logistic()
-    gauge, moment = after(ALGORITHMS[name](), problem)
-    got = gauge.read(moment)
+    evaluator, moment = after(ALGORITHMS[name](), problem)
+    got = evaluator.read(moment)
     answers = [answer(name, moment.state, trial) for trial in range(2)]
 
     def f(x: np.ndarray) -> float:
@@ -126,19 +126,19 @@ def test_loss_gradient_and_accuracy_of_a_regression(name: str) -> None:
 
 @EVERY
 def test_consensus_is_the_distance_of_the_models(name: str) -> None:
-    gauge, moment = after(ALGORITHMS[name](), quadratic())
+    evaluator, moment = after(ALGORITHMS[name](), quadratic())
     naive = []
     for trial in range(2):
         xhat, X = answer(name, moment.state, trial), models(name, moment.state, trial)
         naive.append(np.sqrt(np.mean([np.sum((X[i] - xhat) ** 2) for i in range(N)])))
-    np.testing.assert_allclose(gauge.read(moment)["consensus"], naive, rtol=1e-11, atol=1e-15)
+    np.testing.assert_allclose(evaluator.read(moment)["consensus"], naive, rtol=1e-11, atol=1e-15)
     assert (min(naive) > 1e-3) == (name != "centralized")
 
 
 @EVERY
 def test_tracking_is_the_distance_to_the_settled_trackers(name: str) -> None:
-    gauge, moment = after(ALGORITHMS[name](), quadratic())
-    got = gauge.read(moment)["tracking"]
+    evaluator, moment = after(ALGORITHMS[name](), quadratic())
+    got = evaluator.read(moment)["tracking"]
     y = {"push-pull": "y", "push-diging": "y", "sonata": "z"}.get(name)
     if y is None:
         assert got.isnan().all()
@@ -153,15 +153,15 @@ def test_tracking_is_the_distance_to_the_settled_trackers(name: str) -> None:
 
 def test_pulled_trackers_settle_evenly() -> None:
     """DSGT pulls them over R, so what they settle to has nothing to do with C."""
-    gauge, moment = after(ALGORITHMS["dsgt"](), quadratic(), Network(TWO_WAY.R, NET.C))
+    evaluator, moment = after(ALGORITHMS["dsgt"](), quadratic(), Network(TWO_WAY.R, NET.C))
     naive = [np.sqrt(np.mean(np.sum((Y - Y.mean(0)) ** 2, axis=1))) for Y in moment.state.y.numpy()]
-    close(gauge.read(moment)["tracking"], naive)
+    close(evaluator.read(moment)["tracking"], naive)
 
 
 def test_before_the_first_step() -> None:
     problem = quadratic()
-    gauge, moment = after(ALGORITHMS["push-pull"](), problem, t=0)
-    got = gauge.read(moment)
+    evaluator, moment = after(ALGORITHMS["push-pull"](), problem, t=0)
+    got = evaluator.read(moment)
     assert got["tracking"].isnan().all()
     assert got["consensus"].tolist() == [0, 0]
     assert got["loss"].tolist() == [float(problem.loss(problem.start()))] * 2
@@ -172,8 +172,8 @@ def test_a_root_alone_is_the_answer() -> None:
     """On a tree π_R is 1 at the root, so xhat is the root's model to the bit."""
     tree = build("binary-tree", N)
     problem = quadratic()
-    gauge, moment = after(ALGORITHMS["btpp"](), problem, tree)
-    assert torch.equal(gauge.read(moment)["loss"], problem.loss(moment.state.x[:, 0]))
+    evaluator, moment = after(ALGORITHMS["btpp"](), problem, tree)
+    assert torch.equal(evaluator.read(moment)["loss"], problem.loss(moment.state.x[:, 0]))
 
 
 # What a step sends over every pull link and every push link: vectors and single numbers.
@@ -194,39 +194,39 @@ def test_messages_and_bytes_are_exact(name: str, dtype: torch.dtype) -> None:
     """Whole numbers, also where single precision has none left: above 2²⁴."""
     pull_vectors, push_vectors, scalars = TRAFFIC[name]
     algorithm = MGPushDiging(rounds=3) if name == "mg-push-diging" else ALGORITHMS[name]()
-    gauge, moment = after(algorithm, quadratic(dtype))
+    evaluator, moment = after(algorithm, quadratic(dtype))
     messages = 7 * pull_vectors + 5 * push_vectors
     sent = (messages * DIM + 5 * scalars) * (4 if dtype == torch.float32 else 8)
     for t in (1, STEPS, 2**24 + 1, 10**9 + 7):
-        got = gauge.read(RunPosition(t, moment.state))
+        got = evaluator.read(RunPosition(t, moment.state))
         assert got["messages"].tolist() == [t * messages] * 2
         assert got["bytes"].tolist() == [t * sent] * 2
 
 
 @pytest.mark.parametrize(("name", "vectors"), [("dsgt", 2), ("dsgd", 1), ("extra", 1)])
 def test_messages_of_methods_that_only_pull(name: str, vectors: int) -> None:
-    gauge, moment = after(ALGORITHMS[name](), quadratic(), TWO_WAY)
-    assert gauge.read(moment)["messages"].tolist() == [2 * N * vectors * STEPS] * 2
+    evaluator, moment = after(ALGORITHMS[name](), quadratic(), TWO_WAY)
+    assert evaluator.read(moment)["messages"].tolist() == [2 * N * vectors * STEPS] * 2
 
 
 @pytest.mark.parametrize("wrong", [float("inf"), float("-inf"), float("nan")])
 def test_one_infinite_number_ends_its_trial_only(wrong: float) -> None:
-    gauge, moment = after(ALGORITHMS["push-pull"](), quadratic())
-    assert gauge.finite(moment).tolist() == [True, True]
+    evaluator, moment = after(ALGORITHMS["push-pull"](), quadratic())
+    assert evaluator.finite(moment).tolist() == [True, True]
     x = moment.state.x.clone()
     x[1, N - 1, DIM - 1] = wrong
     broken = RunPosition(moment.t, moment.state._replace(x=x))
-    assert gauge.finite(broken).tolist() == [True, False]
-    fine, bad = gauge.read(moment), gauge.read(broken)
+    assert evaluator.finite(broken).tolist() == [True, False]
+    fine, bad = evaluator.read(moment), evaluator.read(broken)
     for metric in ("loss", "gradient_norm", "gap", "consensus", "tracking"):
         assert fine[metric][0] == bad[metric][0]
     assert not bad["loss"][1].isfinite()
 
 
 def test_measuring_changes_nothing() -> None:
-    gauge, moment = after(ALGORITHMS["push-diging"](), logistic()[0])
+    evaluator, moment = after(ALGORITHMS["push-diging"](), logistic()[0])
     before = [v.clone() for v in moment.state if v is not None]
-    first, second = gauge.read(moment), gauge.read(moment)
+    first, second = evaluator.read(moment), evaluator.read(moment)
     for k in VALUES:
         assert torch.allclose(first[k], second[k], rtol=0, atol=0, equal_nan=True), k
     after_it = [v for v in moment.state if v is not None]
@@ -243,8 +243,8 @@ def network() -> ModuleProblem:
 def test_problems_that_measure_themselves(name: str) -> None:
     """They are asked at xhat and at the nodes' own models, as each method defines them."""
     problem = network()
-    gauge, moment = after(ALGORITHMS[name](), problem)
-    got = gauge.read(moment)
+    evaluator, moment = after(ALGORITHMS[name](), problem)
+    got = evaluator.read(moment)
     assert tuple(got) == VALUES
     for trial in range(2):
         xhat = torch.from_numpy(answer(name, moment.state, trial))
@@ -304,9 +304,9 @@ def test_a_problem_that_measures_itself_and_knows_its_optimum() -> None:
 
     made = quadratic()
     both = Both(made.A, made.b, sigma=made.sigma)
-    gauge, moment = after(ALGORITHMS["push-pull"](), both)
+    evaluator, moment = after(ALGORITHMS["push-pull"](), both)
     other, _ = after(ALGORITHMS["push-pull"](), made)
-    assert torch.equal(gauge.read(moment)["gap"], other.read(moment)["gap"])
+    assert torch.equal(evaluator.read(moment)["gap"], other.read(moment)["gap"])
 
 
 def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:

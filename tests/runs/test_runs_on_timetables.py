@@ -101,9 +101,9 @@ def build_of(table: dict[str, Any]) -> Any:
     return experiment(networks=[table]).networks[0].build()
 
 
-def test_older_experiments_keep_their_digest() -> None:
+def test_empty_options_are_not_written() -> None:
     plain = to_table(experiment(networks=[{"topology": "exponential", "n": 6}]))
-    assert not {"files", "every", "keep", "loss"} & plain["networks"][0].keys()
+    assert not {"files", "params", "push_file"} & plain["networks"][0].keys()
     assert text_digest(plain) == text_digest(json.loads(json.dumps(plain)))
     full = to_table(experiment())["networks"]
     assert full[2]["keep"] == 0.6
@@ -218,7 +218,9 @@ def _drawn(seed: int) -> torch.Generator:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"every": 2}, {"keep": 0.5}, {"loss": 0.4}], ids=lambda o: next(iter(o), "peer")
+    "options",
+    [{}, {"exchange_every": 2}, {"keep": 0.5}, {"loss": 0.4}],
+    ids=lambda o: next(iter(o), "peer"),
 )
 def test_the_optimizer_takes_timetables(options: dict[str, Any], tmp_path: Path) -> None:
     """Goes on from a checkpoint to the same bits, and refuses that of another timetable."""

@@ -159,10 +159,10 @@ def recorded(
     """The same average from the ordinary loop, read after every step."""
     trials = Trials(list(range(seeds)), [step] * seeds)
     work = Recursion(algorithm, Simulator(net), problem, trials, lambda t: 1.0)
-    gauge, moment, total = Evaluator.make(algorithm, problem, net), work.start(), 0.0
+    evaluator, moment, total = Evaluator.make(algorithm, problem, net), work.start(), 0.0
     for t in range(steps + 1):
         moment = work.advance(moment, t)
-        total = total + gauge.read(moment)["gradient_norm"].double().square()
+        total = total + evaluator.read(moment)["gradient_norm"].double().square()
     return np.asarray(total) / (steps + 1)
 
 

@@ -149,8 +149,8 @@ def overflowing(rank: int, world: int, culprit: int, since: int, **arguments: An
     """One rank alone finds numbers of trial 0 that are not finite, from some step on."""
     plain = Evaluator.finite
 
-    def finite(gauge: Evaluator, moment: RunPosition) -> torch.Tensor:
-        found = plain(gauge, moment)
+    def finite(evaluator: Evaluator, moment: RunPosition) -> torch.Tensor:
+        found = plain(evaluator, moment)
         found[0] &= rank != culprit or moment.t < since
         return found
 

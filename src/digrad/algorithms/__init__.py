@@ -6,7 +6,6 @@ Row-wise arithmetic plus ``pull`` and ``push``: nothing here knows where nodes l
 
 from digrad.algorithms.accelerated import ABN, DSGTHB, ABm, AcceleratedPushPull, QGDSGDm
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.algorithms.central import Centralized
 from digrad.algorithms.compression.broadcast import BroadcastCPP
 from digrad.algorithms.compression.compressed import compressed
 from digrad.algorithms.compression.methods import (
@@ -22,11 +21,10 @@ from digrad.algorithms.compression.methods import (
 from digrad.algorithms.compression.options import COMPRESSORS, Compression
 from digrad.algorithms.contract import Algorithm, MessageCounts, Method, Mixer, Needs
 from digrad.algorithms.counting import Costs, costs
-from digrad.algorithms.doubly import D2, DSGD, NIDS, Diffusion, ExactDiffusion, Extra
+from digrad.algorithms.doubly import D2, DSGD, NIDS, Centralized, Diffusion, ExactDiffusion, Extra
 from digrad.algorithms.estimators import ABSaga, ABSvrg, PushSaga, PushSvrg
 from digrad.algorithms.inner_kinds import INNERS, as_inner
 from digrad.algorithms.needs import check
-from digrad.algorithms.overlapping import OverlapSGP
 from digrad.algorithms.pairwise import ADPSGD, Pairwise, SwarmSGD
 from digrad.algorithms.push_pull import (
     AB,
@@ -61,7 +59,7 @@ from digrad.algorithms.registry import (
     methods,
 )
 from digrad.algorithms.robust import APPG, AsySonata, RFast
-from digrad.algorithms.robust_push_sum import RASGP, AsySPA
+from digrad.algorithms.robust_push_sum import RASGP, AsySPA, OverlapSGP
 from digrad.algorithms.rounds import KGT, KStepPushPull
 
 __all__ = [

@@ -47,7 +47,7 @@ def add_changes(rows: Tensor, changes: Sequence[Change], out: Tensor | None = No
         made = torch.addcmul(rows, change, scale, out=out)
     else:
         made = torch.add(rows, change, alpha=scale, out=out)
-    for scale, change in more:  # in place: it is ours, and still in the cache
+    for scale, change in more:  # in place: the tensor is new, and still in the cache
         if isinstance(scale, Tensor):
             made.addcmul_(change, scale)
         else:
@@ -72,11 +72,11 @@ class Mixer(Protocol):
     """
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R(X + Σ αD): each node averages what it fetched from its in-neighbours."""
+        """R(X + Σ αD): each node averages the rows of its in-neighbours."""
         ...
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C(X + Σ αD): each node adds up the shares its in-neighbours sent."""
+        """C(X + Σ αD): each node adds up the shares of its in-neighbours."""
         ...
 
     def mean(self, rows: Tensor, /) -> Tensor:
@@ -101,9 +101,19 @@ class MixerBase(ABC):
         return self.mix("mean", rows, (), "")
 
 
+def pass_on(
+    net: Mixer, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str
+) -> Tensor:
+    """Let another mixer do it."""
+    if verb == "mean":
+        return net.mean(rows)
+    mix: Mix = getattr(net, verb)
+    return mix(rows, *changes, of=of)
+
+
 @runtime_checkable
-class Drawing(Protocol):
-    """A mixer that knows which step it is for, and draws."""
+class DrawingMixer(Protocol):
+    """A mixer that draws random numbers for its step."""
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1) for rows like these: a function of seed, purpose, node, step, column.
@@ -114,7 +124,7 @@ class Drawing(Protocol):
 
 
 class Code(Protocol):
-    """Rows in fewer bytes; whoever receives the bytes has the rows."""
+    """Rows encoded in fewer bytes, from which a receiver decodes them."""
 
     def row_bytes(self, like: Tensor) -> int:
         """How many bytes each of such rows takes."""
@@ -130,7 +140,7 @@ class Code(Protocol):
 
 
 @runtime_checkable
-class Coding(Protocol):
+class CodingMixer(Protocol):
     """A mixer over links on which rows can travel in a code."""
 
     def coded(self, code: Code) -> Mixer:
@@ -228,7 +238,7 @@ class Method(ABC, Generic[S]):
 
     @property
     def traceable(self) -> bool:
-        """Whether its steps are operations on tensors alone, to be compiled and recorded."""
+        """Whether its steps are tensor operations only, which can be compiled and recorded."""
         return True
 
     def moves_by(self, n_pi: float) -> float:
@@ -262,7 +272,9 @@ class Algorithm(Method[S]):
 
     steady: ClassVar[bool] = True  # whether equal models stay as they are without gradients
     grain: ClassVar[int] = 0  # where rows may be cut all the same: at its multiples, if not 0
-    overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
+    overwrites: ClassVar[
+        tuple[str, ...]
+    ] = ()  # variables whose memory ``step`` may reuse, see there
     columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
 
     @abstractmethod
@@ -273,11 +285,11 @@ class Algorithm(Method[S]):
         rows, ``s.x`` is not read any more, and the result may have been put in its place.
         """
 
-    def anew(self, x: Tensor) -> S:
+    def restart(self, x: Tensor) -> S:
         """State to go on from models that differ, as after a loss."""
         return self.init(x)
 
-    def owed(self, s: S) -> Tensor | None:
+    def handover(self, s: S) -> Tensor | None:
         """What a node that leaves hands to another, so that the others go on as they are.
 
         None if there is no such thing: then the others begin anew from their models.
@@ -328,6 +340,6 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def rows_sent_early(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
+def early_rows(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
     """Pick what is mixed as it is, so that it can leave before the next gradients are known."""
     return tuple((verb, rows) for form, verb, rows in mixed if form == "cta" and rows is not None)

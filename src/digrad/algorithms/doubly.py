@@ -18,7 +18,7 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    rows_sent_early,
+    early_rows,
 )
 from digrad.algorithms.inner import Momentum
 from digrad.base.errors import lookup
@@ -82,15 +82,14 @@ class DSGD(Momentum, Algorithm[ModelState]):
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> ModelState:
-        made: ModelState = self.state(ModelState)(x)
-        return made
+        return self.state(ModelState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         return type(s)(FORMS[self.form](net.pull, s.x, (-lr, d), of="x"), *kept)
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early((self.form, "pull", s.x))
+        return early_rows((self.form, "pull", s.x))
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,10 @@ class Diffusion(Momentum, Algorithm[DiffusionState]):
         lookup(FORMS, self.form, "form")
 
     def init(self, x: Tensor) -> DiffusionState:
-        made: DiffusionState = self.state(DiffusionState)(x, x if self.form == "cta" else None)
-        return made
+        return self.state(DiffusionState)(x, x if self.form == "cta" else None)  # type: ignore[no-any-return]
 
     def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         x = self.point(s) - lr * d
         if self.form == "cta":
             return type(s)(x, net.pull(x, of="phi"), *kept)
@@ -162,7 +160,7 @@ class Extra(Algorithm[ExtraState]):
         return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
 
     def early(self, s: ExtraState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "pull", s.x))
+        return early_rows(("cta", "pull", s.x))
 
 
 def _corrected(s: PsiState, psi: Tensor) -> Tensor:
@@ -233,3 +231,28 @@ class NIDS(_Diffusion):
         psi = s.x - lr * g
         phi = _corrected(s, psi)
         return PsiState(phi if s.psi is None else 0.5 * (phi + net.pull(phi, of="x")), psi)
+
+
+class CentralState(NamedTuple):
+    """State of centralized SGD."""
+
+    x: Tensor  # the one model, in every row of (..., nodes, dim)
+    m: Tensor | None = None  # its momentum; none without it
+
+
+@dataclass(frozen=True)
+class Centralized(Momentum, Algorithm[CentralState]):
+    """Stochastic gradient descent on the mean of all gradients: X⁺ = X - γ(1/n)11ᵀG.
+
+    Nothing travels over the network's links, so its traffic is 0.
+    """
+
+    needs: ClassVar[Needs] = Needs.MEAN
+    exact: ClassVar[bool] = True
+
+    def init(self, x: Tensor) -> CentralState:
+        return self.state(CentralState)(x)  # type: ignore[no-any-return]
+
+    def step(self, s: CentralState, g: Tensor, net: Mixer, lr: Scale) -> CentralState:
+        d, kept = self.update(s, self.add_weight_decay(net.mean(g), s, self.point), self.point)
+        return type(s)(s.x - lr * d, *kept)

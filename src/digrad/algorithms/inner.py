@@ -1,4 +1,4 @@
-"""What stands between the direction a method has found and the step it takes.
+"""Momentum and other inner optimizers, between the direction a method has found and its step.
 
 A method finds a direction for each node: its tracker, or its gradient. An inner optimizer makes
 the update of it and remembers what it needs, as variables of the method's state, so that it is
@@ -7,16 +7,16 @@ stored, resumed and cut into buckets like everything else. What it remembers nev
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import Scale
+from digrad.algorithms.contract import FORMS, Form, Mix, Scale
 from digrad.algorithms.inner_kinds import as_inner
-from digrad.algorithms.rules import SGD, Inner
-from digrad.algorithms.states import joined
-from digrad.base.errors import ParameterError, message, shown
+from digrad.algorithms.rules import SGD, Inner, Kept, accumulate_momentum
+from digrad.algorithms.wrapper import join_state
+from digrad.base.errors import ParameterError, lookup, message, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Momentum:
 
     @property
     def rule(self) -> Inner | None:
-        """What stands between direction and step; nothing in the plain method."""
+        """The inner optimizer; none in the plain method."""
         if self.inner is not None:
             made: Inner = self.inner
             return made
@@ -85,9 +85,9 @@ class Momentum:
 
     def state(self, kind: Any) -> Any:
         """Return the type of states for what is remembered, ``kind`` ending in m."""
-        return joined(kind, self.rule.names[1:]) if self.rule else kind
+        return join_state(kind, self.rule.names[1:]) if self.rule else kind
 
-    def regularized(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
+    def add_weight_decay(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
         """G + λX, where weight decay belongs to the gradients."""
         rule = self.rule
         if rule is None or rule.decoupled or not rule.weight_decay:
@@ -106,7 +106,76 @@ class Momentum:
 
 
 def inverse(lr: Scale) -> Scale:
-    """1/γ, and 0 where γ is 0: who has not moved has learned nothing from it."""
+    """1/γ, and 0 where γ is 0: there the models have not moved."""
     if isinstance(lr, Tensor):
         return torch.where(lr == 0, 0, 1 / lr)
     return 1 / lr if lr else 0.0
+
+
+PLACES = {"tracker": 0, "tracked": 1}
+
+
+def update_trackers(
+    y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Form
+) -> Tensor:
+    """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
+    if y is None or last is None:
+        return g
+    return FORMS[form](mix, y, (1, g), (-1, last), of="y")
+
+
+class Tracked(NamedTuple):
+    """What a step of a tracking method goes along, and what it remembers."""
+
+    y: Tensor  # the trackers
+    d: Tensor  # what the models move along
+    g: Tensor | None  # the gradients, if these are tracked
+    kept: Kept  # what the inner optimizer remembers: momenta first
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingMomentum(Momentum):
+    """Momentum for methods that track.
+
+    Args:
+        placement: ``tracker``: M⁺ = βM + Y at home, after the tracker; ``tracked``: M⁺ = βM + G,
+            and the trackers follow M instead of G. Both reach the optimum.
+    """
+
+    placement: Literal["tracker", "tracked"] = "tracker"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup(PLACES, self.placement, "placement")
+        if not self.follows_momenta:
+            return
+        rule = self.rule
+        if not isinstance(rule, SGD):
+            what = f"momenta are tracked, which {rule} does not form of the gradients alone"
+            raise ParameterError(message(what, hint='set placement = "tracker"'))
+        if rule.nesterov:
+            what = "nesterov looks ahead of the tracker, so its placement is the tracker"
+            raise ParameterError(message(what, hint='set placement = "tracker"'))
+
+    @property
+    def follows_momenta(self) -> bool:
+        """Whether trackers sum to the sum of the momenta instead of the gradients."""
+        return self.placement == "tracked" and self.rule is not None
+
+    def tracked_rows(self, s: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what the trackers follow, and what they followed last."""
+        if not self.follows_momenta:
+            return g, s.g
+        assert isinstance(self.rule, SGD)
+        return accumulate_momentum(s.m, g, self.rule.momentum), s.m
+
+    def track(
+        self, s: Any, g: Tensor, mix: Mix, form: Form, point: Callable[[Any], Tensor]
+    ) -> Tracked:
+        """Make the trackers of a step and what it goes along, s having y, g and m."""
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, point))
+        y = update_trackers(s.y, last, new, mix, form)
+        if self.follows_momenta:
+            return Tracked(y, y, None, (new,))
+        d, kept = self.update(s, y, point)
+        return Tracked(y, d, new, kept)

@@ -4,9 +4,8 @@ All of them are X⁺ = R(X - γY) or RX - γY together with Y⁺ = C(Y + G⁺ - 
 from Y⁰ = G⁰. Step t is handed Gᵗ, so it first makes Yᵗ and then Xᵗ⁺¹.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,9 +18,9 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    rows_sent_early,
+    early_rows,
 )
-from digrad.algorithms.tracking import TrackingMomentum
+from digrad.algorithms.inner import TrackingMomentum
 from digrad.base.errors import lookup
 
 
@@ -44,14 +43,19 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
     moves_by_n_pi: ClassVar[bool] = True
     y_verb: ClassVar[Verb] = "push"  # how trackers travel; models are pulled
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for form in self.forms:
+            lookup(FORMS, form, "form")
+
     @property
-    @abstractmethod
     def forms(self) -> tuple[Form, Form]:
-        """How X and Y are mixed."""
+        """How X and Y are mixed: as its parameters say, where it has these."""
+        own: Any = self
+        return (own.x_form, own.y_form)
 
     def init(self, x: Tensor) -> TrackingState:
-        made: TrackingState = self.state(TrackingState)(x)
-        return made
+        return self.state(TrackingState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: Scale) -> TrackingState:
         x_form, y_form = self.forms
@@ -60,13 +64,13 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
-        return rows_sent_early((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
+        return early_rows((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
 
     def tracker(self, s: TrackingState) -> Tensor | None:
         return s.y
 
-    def owed(self, s: TrackingState) -> Tensor | None:
-        # Σ y = Σ g is all that binds the nodes: whoever adds y - g of one that leaves keeps it.
+    def handover(self, s: TrackingState) -> Tensor | None:
+        # The invariant is Σ y = Σ g: it holds on if a neighbour adds y - g of a node that leaves.
         last = s.m if self.follows_momenta else s.g
         return torch.zeros_like(s.x) if s.y is None or last is None else s.y - last
 
@@ -92,15 +96,6 @@ class PushPull(_Family):
 
     x_form: Form = "atc"
     y_form: Form = "atc"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for form in (self.x_form, self.y_form):
-            lookup(FORMS, form, "form")
-
-    @property
-    def forms(self) -> tuple[Form, Form]:
-        return (self.x_form, self.y_form)
 
 
 @dataclass(frozen=True)
@@ -216,13 +211,9 @@ class DSGT(_Family):
 
     form: Literal["atc", "semi-atc", "diging"] = "atc"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lookup(_DSGT_FORMS, self.form, "form")
-
     @property
     def forms(self) -> tuple[Form, Form]:
-        return _DSGT_FORMS[self.form]
+        return lookup(_DSGT_FORMS, self.form, "form")
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 The plain mean of the numerators is the answer; it moves by γ times the mean gradient.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from math import ceil, log
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,11 +23,10 @@ from digrad.algorithms.contract import (
     add_changes,
     check_every,
     combine_then_adapt,
-    rows_sent_early,
+    early_rows,
 )
-from digrad.algorithms.inner import Momentum
+from digrad.algorithms.inner import Momentum, TrackingMomentum
 from digrad.algorithms.rules import Kept
-from digrad.algorithms.tracking import TrackingMomentum
 from digrad.base.errors import ParameterError, lookup
 
 
@@ -75,16 +73,15 @@ class _Untracked(Momentum, Algorithm[PushSumState]):
     overwrites: ClassVar[tuple[str, ...]] = ("x",)
 
     def init(self, x: Tensor) -> PushSumState:
-        made: PushSumState = self.state(PushSumState)(x)
-        return made
+        return self.state(PushSumState)(x)  # type: ignore[no-any-return]
 
     def direction(self, s: PushSumState, g: Tensor) -> tuple[Tensor, Kept]:
         """Return what a step goes along, and what is to be remembered."""
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         return d, kept
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.w))
+        return early_rows(("cta", "push", s.w))
 
     def point(self, s: PushSumState) -> Tensor:
         return s.x if s.w is None else s.x / s.w
@@ -144,7 +141,7 @@ class OSGP(_Untracked):
         return type(s)(x, net.push(w, of="w"), *kept)
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.x), ("cta", "push", s.w))
+        return early_rows(("cta", "push", s.x), ("cta", "push", s.w))
 
 
 @dataclass(frozen=True)
@@ -171,14 +168,19 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
     exact: ClassVar[bool] = True
     overwrites: ClassVar[tuple[str, ...]] = ("y", "u")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for form in self.forms:
+            lookup(FORMS, form, "form")
+
     @property
-    @abstractmethod
     def forms(self) -> tuple[Form, Form]:
-        """How u and Y are mixed."""
+        """How u and Y are mixed: as its parameters say, where it has these."""
+        own: Any = self
+        return (own.x_form, own.y_form)
 
     def init(self, x: Tensor) -> DigingState:
-        made: DigingState = self.state(DigingState)(x, _ones(x))
-        return made
+        return self.state(DigingState)(x, _ones(x))  # type: ignore[no-any-return]
 
     def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
         return self._step(s, g, net.push, lr)
@@ -191,7 +193,7 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
-        return rows_sent_early((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
+        return early_rows((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
 
     def point(self, s: DigingState) -> Tensor:
         return s.u / s.v
@@ -213,15 +215,6 @@ class PushDiging(_Tracked):
 
     x_form: Form = "atc"
     y_form: Form = "cta"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lookup(FORMS, self.x_form, "form")
-        lookup(FORMS, self.y_form, "form")
-
-    @property
-    def forms(self) -> tuple[Form, Form]:
-        return (self.x_form, self.y_form)
 
 
 @dataclass(frozen=True)
@@ -253,22 +246,19 @@ class MGPushDiging(_Tracked):
     K (see ``rounds_for``); ``y_form`` is ``cta`` as above or ``atc`` for Cᴷ(Y + G⁺ - G).
     """
 
+    x_form: ClassVar[Form] = "atc"
+
     rounds: int = 4
     y_form: Form = "cta"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lookup(FORMS, self.y_form, "form")
         if self.rounds < 1:
             raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
 
     @property
     def samples(self) -> int:
         return self.rounds
-
-    @property
-    def forms(self) -> tuple[Form, Form]:
-        return ("atc", self.y_form)
 
     def step(self, s: DigingState, g: Tensor, net: Mixer, lr: Scale) -> DigingState:
         def push(rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
@@ -306,15 +296,14 @@ class Sonata(TrackingMomentum, Algorithm[SonataState]):
     overwrites: ClassVar[tuple[str, ...]] = ("x", "z")
 
     def init(self, x: Tensor) -> SonataState:
-        made: SonataState = self.state(SonataState)(x, _ones(x))
-        return made
+        return self.state(SonataState)(x, _ones(x))  # type: ignore[no-any-return]
 
     def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.phi))
+        return early_rows(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         momenta = self.follows_momenta
-        new, last = self.followed(s, self.regularized(g, s, self.point))
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, self.point))
         y = new if s.z is None or last is None else (s.z + new - last) / s.phi
         d, kept = (y, (new,)) if momenta else self.update(s, y, self.point)
         phi = net.push(s.phi, of="phi")

@@ -10,10 +10,8 @@ from typing import Any
 
 from digrad.algorithms import (
     accelerated,
-    central,
     doubly,
     estimators,
-    overlapping,
     pairwise,
     push_pull,
     push_sum,
@@ -73,7 +71,7 @@ SYNCHRONOUS_ENTRIES: dict[str, tuple[type[Algorithm[Any]], str]] = {
     "c-gt": (named.CGT, "Liao, Li, Huang, Pu, TAC 2022 [M]"),
     "lead": (named.Lead, "Liu et al., ICLR 2021 [M]"),
     "deepsqueeze": (named.DeepSqueeze, "Tang et al., arXiv 1907.07346 [C]"),
-    "centralized": (central.Centralized, "SGD"),
+    "centralized": (doubly.Centralized, "SGD"),
 }
 # Every node acts by itself: simulated on a clock, not stepped.
 ASYNCHRONOUS_ENTRIES: dict[str, Entry] = {
@@ -87,7 +85,7 @@ ASYNCHRONOUS_ENTRIES: dict[str, Entry] = {
 }
 # Steps that all take without a clock; on one, nodes act by themselves as the papers have it.
 CLOCK_ENTRIES: dict[str, Entry] = {
-    "osgp": (overlapping.OverlapSGP, "Assran et al., ICML 2019, algorithm 2 [C]"),
+    "osgp": (robust_push_sum.OverlapSGP, "Assran et al., ICML 2019, algorithm 2 [C]"),
     "b-cpp": (broadcast.BroadcastCPP, "CPP's paper, broadcast form: our reading [D]"),
 }
 ALGORITHMS = {name: entry[0] for name, entry in SYNCHRONOUS_ENTRIES.items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 from digrad.algorithms.rules import Inner, Kept, check_decay
 from digrad.base.errors import ParameterError, message
 
-# What PyTorch's classes are told about how to compute, not what.
+# Options of PyTorch's classes that change how they compute, but not what.
 HOW = ("foreach", "fused", "capturable", "differentiable")
 
 Decay = Literal["added to the gradients", "added to the update", "something else"]
@@ -20,7 +20,7 @@ DECAY, RATES = 0.1, (1.0, 0.25, 2.0)  # that classes are tried out with
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchRule:
     """A class of ``torch.optim``, fed with directions, as a rule.
 
     It steps from 0 with step size 1 and without weight decay, so that what it moves by is -D to
@@ -38,7 +38,7 @@ class Torch:
     keeps: tuple[tuple[str, bool], ...] = ()  # what it remembers besides, as it did before
 
     @classmethod
-    def of(cls, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> "Torch":
+    def of(cls, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> "TorchRule":
         """Try a class out, and take it or say why not."""
         takes = signature(kind).parameters
         own = dict(options)
@@ -54,8 +54,8 @@ class Torch:
 
     def __post_init__(self) -> None:
         if self.weight_decay and self.decay == "something else":
-            told = ", ".join(f"{key}={value!r}" for key, value in self.said)
-            what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({told}) is neither "
+            own = ", ".join(f"{key}={value!r}" for key, value in self.said)
+            what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({own}) is neither "
             what += "added to the gradients, as SGD does, nor to the update, as AdamW does"
             raise ParameterError(message(what, hint="take weight_decay=0, or another class"))
 
@@ -64,7 +64,7 @@ class Torch:
         return self.decay != "added to the gradients"
 
     def __repr__(self) -> str:
-        """Name the class and what it was told."""
+        """Name the class and its options."""
         said = dict(self.said) | {"weight_decay": self.weight_decay}
         inside = ", ".join(f"{key}={value!r}" for key, value in said.items())
         return f"{self.cls.__module__}.{self.cls.__qualname__}({inside})"
@@ -80,7 +80,7 @@ class Torch:
         decay = own.pop("weight_decay", self.weight_decay)
         kept = {key: value for key, value in own.items() if value is not None}
         said = tuple((key, _hashable(value)) for key, value in (dict(self.said) | kept).items())
-        return Torch(self.cls, said, decay, self.decay, tuple(self._memory.items()))
+        return TorchRule(self.cls, said, decay, self.decay, tuple(self._memory.items()))
 
     @cached_property
     def _memory(self) -> dict[str, bool]:
@@ -121,11 +121,11 @@ class Torch:
         return d, tuple(made)
 
     def _optimizer(self, at: Tensor, **more: Any) -> torch.optim.Optimizer:
-        told: dict[str, Any] = {"lr": 1.0, **dict(self.said), **more}
+        own: dict[str, Any] = {"lr": 1.0, **dict(self.said), **more}
         if "weight_decay" in signature(self.cls).parameters:
-            told.setdefault("weight_decay", 0.0)
+            own.setdefault("weight_decay", 0.0)
         try:
-            return self.cls([at], **told)
+            return self.cls([at], **own)
         except (TypeError, ValueError) as error:
             what = f"the inner optimizer {self.cls.__name__} cannot be made: {error}"
             raise ParameterError(message(what, hint="look at its options")) from error

@@ -1,4 +1,4 @@
-"""Messages that are lost and nobody hears of: nothing is lost for ever.
+"""Messages that are lost silently, and running sums by which nothing is lost for ever.
 
 On every link a sender keeps the sum of all it ever addressed to the receiver and sends that sum;
 the receiver takes what is new in it. So a message brings all that was lost before it. The
@@ -24,23 +24,25 @@ from digrad.algorithms.contract import (
     Algorithm,
     Change,
     Mixer,
+    MixerBase,
+    MixerVerb,
     Scale,
     method_name,
+    pass_on,
 )
 from digrad.algorithms.counting import Call, try_steps
-from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
-from digrad.algorithms.states import joined
-from digrad.algorithms.wrapper import Wrapper
+from digrad.algorithms.estimators import SAID, EstimatedMethod, WithEstimator
+from digrad.algorithms.wrapper import Wrapper, join_state
 from digrad.base.errors import ParameterError, message
 
 
-def in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
+def remember_in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
     """Return the algorithm with a memory for so many links into a node; as it is, for none."""
     if not links:
         return algorithm
-    if isinstance(algorithm, Estimated):
-        return WithEstimator(in_transit(algorithm.method, links), algorithm.estimator)
-    return DelayedMessages(algorithm, links) if pushes(algorithm) else algorithm
+    if isinstance(algorithm, EstimatedMethod):
+        return WithEstimator(remember_in_transit(algorithm.method, links), algorithm.estimator)
+    return DelayedMessages(algorithm, links) if push_calls(algorithm) else algorithm
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ class DelayedMessages(Wrapper):
         for name in SAID:
             if name != "overwrites":
                 object.__setattr__(self, name, getattr(self.method, name))
-        often = Counter(call.of for call in pushes(self.method))
+        often = Counter(call.of for call in push_calls(self.method))
         for name, count in often.items():
             if not name or count > 1:
                 what = f"{method_name(self.method)} pushes {name or 'a variable'} more than once "
-                what += "a step, so it cannot be told what is in transit of which"
+                what += "a step, so what is in transit of each cannot be told apart"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
                 raise ParameterError(message(what, hint=hint))
-        object.__setattr__(self, "_pushed", tuple(pushes(self.method)))
+        object.__setattr__(self, "_pushed", tuple(push_calls(self.method)))
 
     _pushed: ClassVar[tuple[Call, ...]]
 
@@ -88,10 +90,10 @@ class DelayedMessages(Wrapper):
         kind: Any = type(s)
         widths = [x.shape[-1] if call.width > 1 else 1 for call in self._pushed]
         empty = [x.new_zeros(*x.shape[:-1], width) for width in widths for _ in range(self.links)]
-        return joined(kind, self.names)(*s, *empty)
+        return join_state(kind, self.names)(*s, *empty)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
-        mixer = _Waiting(net, self._waiting(s))
+        mixer = _WaitingMixer(net, self._waiting(s))
         own = self.method.step(self.inside(s), g, mixer, lr)
         return type(s)(*own, *(part for parts in mixer.waiting.values() for part in parts))
 
@@ -101,21 +103,15 @@ class DelayedMessages(Wrapper):
         return {call.of: part for call, part in zip(self._pushed, parts, strict=True)}
 
 
-class _Waiting:
+class _WaitingMixer(MixerBase):
     """A mixer that adds what arrives on each link to what waits there, or lets it wait."""
 
     def __init__(self, net: Any, waiting: dict[str, list[Tensor]]) -> None:
         self._net, self.waiting = net, waiting
 
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        return self._net.pull(rows, *changes, of=of)  # type: ignore[no-any-return]
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        return self._net.mean(rows)  # type: ignore[no-any-return]
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        if not hasattr(self._net, "parcels"):  # nothing is lost there
-            return self._net.push(rows, *changes, of=of)  # type: ignore[no-any-return]
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        if verb != "push" or not hasattr(self._net, "parcels"):  # nothing is lost there
+            return pass_on(self._net, verb, rows, changes, of)
         mixed, *brought = self._net.parcels(rows, *changes)
         links = zip(self._net.arrives, self.waiting[of], brought, strict=True)
         left = []
@@ -127,6 +123,6 @@ class _Waiting:
         return mixed  # type: ignore[no-any-return]
 
 
-def pushes(algorithm: Algorithm[Any]) -> list[Call]:
+def push_calls(algorithm: Algorithm[Any]) -> list[Call]:
     """Return the pushes of one step, once an algorithm has its stride."""
     return [call for call in try_steps(algorithm)[1][-1] if call.verb == "push"]

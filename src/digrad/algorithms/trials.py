@@ -15,10 +15,13 @@ from torch import Tensor
 from digrad.algorithms.contract import (
     Algorithm,
     Change,
-    Drawing,
+    DrawingMixer,
     Mixer,
+    MixerBase,
+    MixerVerb,
     Scale,
     add_changes,
+    pass_on,
     take_local_steps,
 )
 from digrad.algorithms.counting import Call, CountingMixer, check_state
@@ -33,7 +36,7 @@ DIM = 4
 MAGNITUDES = (1e-3, 1.0, 1e3)  # of gradients; step sizes are divided by them
 
 
-class DenseMixer:
+class DenseMixer(MixerBase):
     """All nodes of a network here, as dense matrices; for step ``t``, if anything is drawn.
 
     ``nodes`` are the numbers by which they draw, if they are not those of their rows.
@@ -44,17 +47,10 @@ class DenseMixer:
         self._nodes = torch.arange(net.n) if nodes is None else nodes
         self._R, self._C = (torch.from_numpy(W.toarray()) for W in (net.R, net.C))
 
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R(X + Σ αD)."""
-        return self._R @ add_changes(rows, changes)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C(X + Σ αD)."""
-        return self._C @ add_changes(rows, changes)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """Every row replaced by the mean of all."""
-        return rows.mean(-2, keepdim=True).expand_as(rows)
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        if verb == "mean":
+            return rows.mean(-2, keepdim=True).expand_as(rows)
+        return (self._R if verb == "pull" else self._C) @ add_changes(rows, changes)
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1), the same for all trials."""
@@ -71,14 +67,12 @@ class RecordingMixer(CountingMixer):
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Leave that to the mixer."""
-        assert isinstance(self._inner, Drawing)
+        assert isinstance(self._inner, DrawingMixer)
         return self._inner.uniforms(like, purpose, nodes)
 
     def mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         self.calls.append(Call(verb, rows.shape[-1], of))
-        if verb == "mean":
-            return self._inner.mean(rows)
-        mixed: Tensor = getattr(self._inner, verb)(rows, *changes, of=of)
+        mixed = pass_on(self._inner, verb, rows, changes, of)
         if self._spoil is not None:
             self._spoil(of, mixed)
         return mixed
@@ -113,7 +107,7 @@ class Rehearsal:
 
     def gradient(self, t: int, x: Tensor) -> Tensor:
         """Return what node i sees at row i of x in step t."""
-        curvature, optimum = problem_of(self.net.n)
+        curvature, optimum = problem_data(self.net.n)
         noise = self.noise * _drawn(self.net.n, DIM, seed=1000 + t)
         return self.size * (curvature * (x - optimum) + noise)
 
@@ -150,14 +144,14 @@ def _drawn(*shape: int, seed: int) -> Tensor:
 
 
 @cache
-def problem_of(n: int) -> tuple[Tensor, Tensor]:
+def problem_data(n: int) -> tuple[Tensor, Tensor]:
     """aᵢ, between 1/2 and 3/2, and bᵢ."""
     return 1 + _drawn(n, DIM, seed=1).tanh() / 2, 2 * _drawn(n, DIM, seed=2)
 
 
 def optimum(n: int) -> Tensor:
     """Return the minimiser of the sum, Σ aᵢ ⊙ bᵢ / Σ aᵢ."""
-    curvature, own = problem_of(n)
+    curvature, own = problem_data(n)
     return (curvature * own).sum(0) / curvature.sum(0)
 
 

@@ -1,6 +1,6 @@
-"""Who wakes when, and at which of its own wakes the receiver of each message reads it.
+"""When nodes wake, and at which of its own wakes the receiver of each message reads it.
 
-Nobody waits, so the wakes of a node are the sums of its computing times, and all follows from
+No node waits, so the wakes of a node are the sums of its computing times, and all follows from
 sorting. A *round* is n wakes, of whichever nodes: n gradients.
 """
 
@@ -87,7 +87,7 @@ class Calendar:
         """Return when each node wakes next, (n, ahead)."""
         number = count[:, None] + np.arange(ahead)
         node = np.broadcast_to(np.arange(len(count))[:, None], number.shape)
-        spent = self.clock.computing(node, number)
+        spent = self.clock.compute_times(node, number)
         return np.cumsum(np.concatenate([time[:, None], spent], axis=1), axis=1)[:, 1:]
 
     def _reads(
@@ -103,10 +103,10 @@ class Calendar:
         number = (count[node] + step)[wake]
         delay = self.links.delays[link] + self.clock.jitters(sender, receiver, number)
         arrival = time[wake] + delay
-        # A message without delay is there for those who wake later in that instant.
+        # A message without delay is there for nodes that wake later in that instant.
         late = (delay == 0) & (sender > receiver)
         arrival[late] = np.nextafter(arrival[late], np.inf)
-        lost = self.clock.lost(sender, receiver, number)
+        lost = self.clock.is_lost(sender, receiver, number)
         reads = np.full(len(link), -1)
         order = np.argsort(receiver, kind="stable")
         bounds = np.searchsorted(receiver[order], np.arange(self.links.n + 1))

@@ -7,9 +7,11 @@ Every draw is a function of (seed, purpose, node or link, number). So all method
 times, a run can be repeated and resumed, and a calendar is known before any gradient.
 """
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, fields
-from math import inf
+from io import StringIO
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,61 @@ import numpy as np
 
 from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.digests import text_digest
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
+from digrad.base.files import plain_bytes
 from digrad.clocks.draws import COMPUTE, JITTER, LOSS, Floats, Integers, uniform
-from digrad.clocks.traces import read_trace
 from digrad.networks.capacities import Capacities
+
+COLUMNS = ("node", "compute")
+Trace = tuple[tuple[float, ...], ...]
+
+
+def read_trace(given: str | Path | Sequence[Sequence[float]], folders: Sequence[Path]) -> Trace:
+    """Return the times of each node: as they are, or from a CSV file with node and compute."""
+    if isinstance(given, str | Path):
+        return _from_file(str(given), folders) if str(given) else ()
+    try:
+        times = tuple(tuple(float(time) for time in node) for node in given)
+    except (TypeError, ValueError):
+        what = f"a trace is a list of times for each node, got {shown(given)}"
+        raise ParameterError(message(what, hint="for example [[1.0, 1.2], [0.9]]")) from None
+    for node, own in enumerate(times):
+        if not own or not all(isfinite(time) and time > 0 for time in own):
+            what = f"node {node} of the trace must have times above 0, got {shown(own)}"
+            raise ParameterError(message(what, hint="give every node one or more"))
+    return times
+
+
+def _from_file(name: str, folders: Sequence[Path]) -> Trace:
+    path = next((f / name for f in folders if (f / name).is_file()), Path(name))
+    try:
+        text = plain_bytes(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = f"a CSV file with the columns {' and '.join(COLUMNS)}"
+        raise FileFormatError(
+            message(f"the trace {path} cannot be read: {error}", hint=hint)
+        ) from error
+    rows = csv.DictReader(StringIO(text))
+    if not {*COLUMNS} <= {*(rows.fieldnames or ())}:
+        hint = "its first line is node,compute"
+        raise FileFormatError(message(f"{path} lacks a column of {shown(COLUMNS)}", hint=hint))
+    times: dict[int, list[float]] = {}
+    for line, row in enumerate(rows, 2):
+        try:
+            node, time = int(row["node"]), float(row["compute"])
+        except (TypeError, ValueError):
+            what = f"{path}, line {line}: {row.get('node')!r}, {row.get('compute')!r}"
+            hint = "a node's number and the time of a gradient"
+            raise FileFormatError(message(what, hint=hint)) from None
+        times.setdefault(node, []).append(time)
+    if sorted(times) != list(range(len(times))):
+        what = f"{path} has times of the nodes {shown(sorted(times))}"
+        raise FileFormatError(message(what, hint="number them 0, 1, 2, ... without a gap"))
+    try:
+        return read_trace([times[node] for node in range(len(times))], ())
+    except ParameterError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
 
 Stretch = Callable[[Floats, float, float], Floats]  # uniform numbers, spread, tail
 
@@ -128,10 +181,10 @@ class Clock:
             what = f"the trace has times of {len(self.trace)} nodes, the network has {nodes}"
             raise ParameterError(message(what, hint="give every node one or more"))
 
-    def computing(self, node: Integers, number: Integers) -> Floats:
+    def compute_times(self, node: Integers, number: Integers) -> Floats:
         """Return how long the ``number``-th gradient of a node takes, from 0 on.
 
-        >>> Clock(straggler=5.0).computing(np.array([0, 1]), np.array([7, 7])).round(3).tolist()
+        >>> Clock(straggler=5.0).compute_times(np.array([0, 1]), np.array([7, 7])).round(3).tolist()
         [6.043, 2.241]
         """
         if self.trace:
@@ -154,7 +207,7 @@ class Clock:
             -self.jitter * np.log(uniform(self.seed, JITTER, sender, number, receiver))
         )
 
-    def lost(
+    def is_lost(
         self, sender: Integers, receiver: Integers, number: Integers
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Say which messages are lost: not if as many as may be in a row would have been."""
@@ -173,7 +226,7 @@ class Clock:
             return np.zeros(len(number), dtype=bool)
         return np.asarray(uniform(self.seed, LOSS, sender, number, receiver) < self.loss)
 
-    def steady(self, edges: Integers, sizes: Floats, known: Capacities | None) -> Floats:
+    def steady_delays(self, edges: Integers, sizes: Floats, known: Capacities | None) -> Floats:
         """Return the part of each link's delay that does not change: latency + bytes/bandwidth.
 
         Args:

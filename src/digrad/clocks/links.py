@@ -11,7 +11,7 @@ from digrad.clocks.draws import Floats, Integers
 from digrad.networks.network import Network
 from digrad.networks.timetable import Timetable
 
-NEVER = -np.inf  # the delay of what is not sent: nobody waits for it
+NEVER = -np.inf  # the delay of what is not sent: no node waits for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,9 @@ class LinkDelays:
         each = np.repeat([pull_bytes, push_bytes], [len(pulls), len(pushes)])
         edges, place = np.unique(both, axis=0, return_inverse=True)
         sizes = np.bincount(place.ravel(), each, minlength=len(edges)) + scalars
-        return cls(net.n, edges, clock.steady(edges, np.asarray(sizes, np.float64), net.capacities))
+        return cls(
+            net.n, edges, clock.steady_delays(edges, np.asarray(sizes, np.float64), net.capacities)
+        )
 
     def over(self, steps: range) -> Floats:
         """Return the steady part of the delays in some steps, (steps, links): always the same."""
@@ -70,8 +72,8 @@ class LinkDelays:
 class ChangingLinkDelays:
     """All links of a timetable that a method ever uses; ``over`` has the delays of each step.
 
-    A message that the timetable loses is waited for as long as it would have taken: who waits
-    for it knows by then. A clock's own losses are sent again, here as elsewhere.
+    A message that the timetable loses is waited for as long as it would have taken. Messages
+    that the clock loses are sent again, as on networks that stay as they are.
     """
 
     n: int
@@ -92,7 +94,7 @@ class ChangingLinkDelays:
             for sent, size in enumerate((0.0, pull_bytes, push_bytes, pull_bytes + push_bytes)):
                 if size:
                     sizes = np.full(len(edges), size)
-                    times[k, sent] = clock.steady(edges, sizes, slot.capacities)
+                    times[k, sent] = clock.steady_delays(edges, sizes, slot.capacities)
         return cls(net.n, edges, net, times)
 
     def over(self, steps: range) -> Floats:

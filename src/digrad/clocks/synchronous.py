@@ -1,4 +1,4 @@
-"""When the steps of a method end that waits: for its neighbours, or for all at a barrier.
+"""When the steps of a synchronous method end: nodes wait for neighbours, or at a barrier.
 
 A step is a gradient and some exchanges, of which each may wait for the gradient and for others.
 An exchange that waits for nothing leaves when the step begins, and overlaps with the computing.
@@ -107,7 +107,7 @@ class SynchronousSchedule:
         """Return computing times (steps, nodes), and delays (steps, links) of each trip."""
         number = np.arange(start * self.gradients, stop * self.gradients)
         node = np.arange(self.n)
-        spent = self.clock.computing(*np.broadcast_arrays(node[None], number[:, None]))
+        spent = self.clock.compute_times(*np.broadcast_arrays(node[None], number[:, None]))
         computing = spent.reshape(stop - start, self.gradients, self.n).sum(1)
         delays = [self._delays(e, trip.links, start, stop) for e, trip in enumerate(self.trips)]
         return computing, delays

@@ -14,9 +14,8 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from digrad.base.atomic import WriteError, create
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
-from digrad.data.digits import SOURCE
 from digrad.data.mirrors import Remote
-from digrad.data.sets import DATASETS, home_of
+from digrad.data.sets import DATASETS, SOURCE, home_of
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
@@ -98,7 +97,7 @@ def download(
 def _fetch_part(
     url: str, part: Path, remote: Remote, web: OpenerDirector, report: Progress
 ) -> None:
-    """Complete the partial file from one mirror; wrong bytes are thrown away."""
+    """Complete the partial file from one mirror; delete it if its checksum is wrong."""
     begun = _size(part)
     if begun < remote.size:
         _receive(url, part, remote, web, report)
@@ -108,7 +107,7 @@ def _fetch_part(
         part.unlink(missing_ok=True)
     if not begun:
         raise _MirrorError("the checksum is wrong: it is another file")
-    _fetch_part(url, part, remote, web, report)  # perhaps only what was there before is wrong
+    _fetch_part(url, part, remote, web, report)  # perhaps only the earlier part was wrong
 
 
 def _receive(url: str, part: Path, remote: Remote, web: OpenerDirector, report: Progress) -> None:
@@ -127,7 +126,7 @@ def _receive(url: str, part: Path, remote: Remote, web: OpenerDirector, report: 
 def _write(
     response: HTTPResponse, part: Path, start: int, remote: Remote, report: Progress
 ) -> None:
-    """Keep all that comes, but no more than belongs there."""
+    """Write what is received, up to the size of the file."""
     with _disk(part):
         part.parent.mkdir(parents=True, exist_ok=True)
         if not start:
@@ -202,7 +201,7 @@ def _matches(path: Path, remote: Remote) -> bool:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows a mirror elsewhere, but never to where nobody vouches for the server."""
+    """Follows redirects of a mirror, but only to https."""
 
     def __init__(self, local: bool) -> None:
         self._local = local

@@ -43,7 +43,7 @@ class Images:
     Args:
         name: as in ``DATASETS``.
         train: what the nodes share out.
-        test: what nobody trains on.
+        test: images that no node trains on.
         classes: their names; label k is class k.
         mean: of each channel's pixels / 255 in the training set.
         std: their standard deviation.

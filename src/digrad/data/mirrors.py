@@ -41,63 +41,39 @@ _CIFAR = (
     "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
 )
 
-MNIST = (
-    Remote(
-        "train-images-idx3-ubyte.gz",
-        9_912_422,
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        _MNIST,
-    ),
-    Remote(
-        "train-labels-idx1-ubyte.gz",
-        28_881,
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        _MNIST,
-    ),
-    Remote(
-        "t10k-images-idx3-ubyte.gz",
-        1_648_877,
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        _MNIST,
-    ),
-    Remote(
-        "t10k-labels-idx1-ubyte.gz",
-        4_542,
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        _MNIST,
-    ),
+_IDX = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
 )
-FASHION_MNIST = (
-    Remote(
-        "train-images-idx3-ubyte.gz",
-        26_421_880,
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        _FASHION,
-    ),
-    Remote(
-        "train-labels-idx1-ubyte.gz",
-        29_515,
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        _FASHION,
-    ),
-    Remote(
-        "t10k-images-idx3-ubyte.gz",
-        4_422_102,
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        _FASHION,
-    ),
-    Remote(
-        "t10k-labels-idx1-ubyte.gz",
-        5_148,
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        _FASHION,
-    ),
+
+
+def _remotes(
+    mirrors: tuple[str, ...], names: tuple[str, ...], *known: tuple[int, str]
+) -> tuple[Remote, ...]:
+    """Return files of the same mirrors, from their sizes and checksums."""
+    return tuple(Remote(name, *one, mirrors) for name, one in zip(names, known, strict=True))
+
+
+MNIST = _remotes(
+    _MNIST,
+    _IDX,
+    (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
 )
-CIFAR_10 = (
-    Remote(
-        "cifar-10-binary.tar.gz",
-        170_052_171,
-        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        _CIFAR,
-    ),
+FASHION_MNIST = _remotes(
+    _FASHION,
+    _IDX,
+    (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+    (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+)
+CIFAR_10 = _remotes(
+    _CIFAR,
+    ("cifar-10-binary.tar.gz",),
+    (170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
 )

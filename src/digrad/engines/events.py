@@ -1,4 +1,4 @@
-"""The engine of methods that wait for nobody: a calendar replayed on tensors, wave by wave.
+"""The engine of asynchronous methods: a calendar replayed on tensors, wave by wave.
 
 All trials share the calendar. Variables are kept with the node first, (nodes, trials, dim), so
 that the rows of a wave are whole blocks of memory.
@@ -6,12 +6,13 @@ that the rows of a wave are whole blocks of memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn import functional
 
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
@@ -25,10 +26,101 @@ from digrad.engines.event_state import (
     Gradient,
     StepSizes,
     VariableTable,
-    by_node,
+    put_node_first,
 )
-from digrad.engines.wave_inbox import ParcelRoutes, WaveInbox, WeightedSlots
 from digrad.networks.network import Network
+
+
+class WeightedSlots(NamedTuple):
+    """For each wake of a wave, weighted slots that are added up."""
+
+    slots: Tensor
+    places: Tensor  # where those of each wake begin
+    weights: Tensor
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Add up weighted rows; nothing is copied on the way."""
+        table = values.flatten(1)
+        found = functional.embedding_bag(
+            self.slots, table, self.places, mode="sum", per_sample_weights=self.weights
+        )
+        return found.view(len(self.places), *values.shape[1:])
+
+    @property
+    def rows(self) -> Tensor:
+        """Which wake each slot belongs to."""
+        ends = torch.cat([self.places[1:], self.places.new_tensor([len(self.slots)])])
+        return torch.repeat_interleave(ends - self.places)
+
+
+class ParcelRoutes(NamedTuple):
+    """Where the parcels of a wave go, and come from."""
+
+    slots: Tensor  # of what the nodes give
+    pull: WeightedSlots  # the newest of all links that end at them
+    push: WeightedSlots  # what is read for the first time
+
+
+class WaveInbox:
+    """What the nodes of one wave have heard."""
+
+    def __init__(
+        self,
+        sums: tuple[str, ...],
+        parcels: VariableTable,
+        steps: StepSizes,
+        who: Activation,
+        mail: ParcelRoutes,
+        scales: tuple[Tensor, Tensor, Tensor],
+        times: Any,
+    ) -> None:
+        self.who, self.slots = who, mail.slots
+        self.own, self.kept, self.lr = scales
+        self._parcels, self._steps, self._sums = parcels, steps, sums
+        self._mail, self._times = mail, times
+        self._pushed: dict[str, Tensor] = {}
+
+    @property
+    def now(self) -> Tensor:
+        """When each of them wakes."""
+        return torch.from_numpy(self._times).to(self.who.nodes.device)[:, None, None]
+
+    def pulled(self, name: str) -> Tensor:
+        """Σⱼ R[i, j] times the newest value."""
+        return self._mail.pull.summed(self._parcels[name])
+
+    def pushed(self, name: str) -> Tensor:
+        """Σⱼ C[i, j] times what is new; computed once."""
+        if name not in self._pushed:
+            bags = self._mail.push
+            if self._sums and name not in self._sums:  # a share, not what a sum has grown by
+                bags = WeightedSlots(bags.slots[::2], bags.places // 2, bags.weights[::2])
+            self._pushed[name] = bags.summed(self._parcels[name])
+        return self._pushed[name]
+
+    def news(self, name: str) -> tuple[Tensor, Tensor]:
+        """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
+        pull, push = self._mail.pull, self._mail.push
+        step = 2 if self._sums else 1
+        # The same slot may be old news to one wake and new to another.
+        count = len(pull.places)
+        fresh = torch.isin(pull.slots * count + pull.rows, (push.slots * count + push.rows)[::step])
+        values = self._parcels[name]
+        some = pull._replace(weights=pull.weights * fresh)
+        return some.summed(values), some.summed(torch.ones_like(values[:, :1, :1]))
+
+    def largest(self, name: str) -> Tensor:
+        """The largest of the newest values."""
+        bags = self._mail.pull
+        rows = self._parcels[name].index_select(0, bags.slots)
+        most = rows.new_zeros((len(self.who.pairs), *rows.shape[1:]))
+        places = bags.rows[:, None, None].expand_as(rows)
+        return most.scatter_reduce_(0, places, rows, "amax")
+
+    def steps(self, first: Tensor, last: Tensor) -> Tensor:
+        """The steps number first .. last."""
+        return self._steps.total(first, last)
+
 
 STRETCH = 4096  # wakes whose calendar is made at once, about
 TOGETHER = range(40, 321)  # wakes that are put into waves together, about
@@ -36,13 +128,13 @@ CACHED = 1 << 17  # numbers of these that a cache holds
 ON_A_GPU = 1 << 28  # the same where waves are to be wide, as each is many launches
 
 
-class Events:
+class EventEngine:
     """Runs one asynchronous method over one network on one clock.
 
     Args:
         method: what nodes do.
         net: the weights with which what arrives is mixed.
-        calendar: who wakes when; over the links that the method uses.
+        calendar: when nodes wake; over the links that the method uses.
         device: where the nodes live.
         dtype: of the variables.
     """
@@ -74,10 +166,10 @@ class Events:
     def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
-        first = by_node(self.method.parcel(state))
-        # The first slot is for what nobody reads.
+        first = put_node_first(self.method.parcel(state))
+        # The first slot is for parcels without a reader.
         parcels = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in first.items()}
-        own = VariableTable(self.state_kind, by_node(state))
+        own = VariableTable(self.state_kind, put_node_first(state))
         return EventState(own, VariableTable(self.parcel_kind, parcels), self._dispatcher.start())
 
     def advance(

@@ -1,4 +1,4 @@
-"""The engine of methods of meetings: acts that touch different nodes are one tensor operation."""
+"""The engine of pairwise methods: acts that touch different nodes are one tensor operation."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ from digrad.engines.event_state import (
     Gradient,
     StepSizes,
     VariableTable,
-    by_node,
+    put_node_first,
 )
 
 STRETCH = 4096  # gradients whose acts are found at once, at least
 
 
-class Pairs:
-    """Runs one method of meetings.
+class PairEngine:
+    """Runs one pairwise method.
 
     Args:
         method: what nodes do.
-        meetings: who meets whom when.
+        meetings: which nodes meet when.
         device: where the nodes live.
     """
 
@@ -42,7 +42,9 @@ class Pairs:
 
     def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim)."""
-        return EventState(VariableTable(self.state_kind, by_node(self.method.init(x))), None, None)
+        return EventState(
+            VariableTable(self.state_kind, put_node_first(self.method.init(x))), None, None
+        )
 
     def advance(
         self, flight: EventState, start: int, stop: int, gradient: Gradient, steps: StepSizes
@@ -61,7 +63,7 @@ class Pairs:
         self, flight: EventState, acts: MeetingEvents, gradient: Gradient, steps: StepSizes
     ) -> None:
         """Do some acts."""
-        for wave in waves(acts):
+        for wave in cut_into_waves(acts):
             self._wave(flight, acts, np.array(wave), gradient, steps)
 
     def _wave(
@@ -88,8 +90,8 @@ class Pairs:
         flight.state.put(others, other)
 
 
-def waves(acts: MeetingEvents) -> list[list[int]]:
-    """Cut acts into waves: different nodes in each, and all of them meet somebody or none does."""
+def cut_into_waves(acts: MeetingEvents) -> list[list[int]]:
+    """Cut acts into waves: different nodes in each, and all of them meet a partner or none does."""
     found: dict[tuple[int, bool], list[int]] = {}
     level: dict[int, int] = {}
     for k, (i, j) in enumerate(zip(acts.node.tolist(), acts.partner.tolist(), strict=True)):

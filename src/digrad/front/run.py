@@ -196,8 +196,8 @@ class Run:
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
         from digrad.base.text import plain
-        from digrad.show.samples import judged_on
         from digrad.show.tables import final_values, render
+        from digrad.show.verdicts import judged_on
 
         table = plain(render(final_values(self.results)), 160)
         return "\n".join([table, *judged_on(self.experiment, self.metrics)])
@@ -246,7 +246,7 @@ class Run:
 
 
 def _near(folder: Path) -> str:
-    """Say where runs are, for somebody who has named a folder that holds none."""
+    """Suggest run folders near a folder that holds no run."""
     inside = sorted(path.parent.name for path in folder.glob("*/experiment.toml"))
     if inside:
         return f"there are runs in it: {', '.join(inside[:5])}{', ...' * (len(inside) > 5)}"

@@ -87,7 +87,7 @@ def simulate(
         precision: ``full``, or ``bf16``: a module's forward and backward passes in bfloat16.
         scale_by_n_pi: give methods that move by nπ times the gradient lr/(nπ).
         clock: how long gradients and messages take, from ``digrad.clock`` or a dict of its keys;
-            then the axes ``time`` and ``rounds`` are recorded too. Methods that wait for nobody
+            then the axes ``time`` and ``rounds`` are recorded too. Asynchronous methods
             always have one.
         compile: ``auto``, ``always`` or ``never``.
         name: what reports call the run.
@@ -97,7 +97,7 @@ def simulate(
             short run. Results do not depend on it.
         cluster: the machines of a cluster share it instead: the address of a Dask scheduler, a
             client or a cluster of Dask's.
-        progress: show it on a terminal, or a function that is told.
+        progress: show it on a terminal, or a function that is called with job and step.
         keys: of the problem.
     """
     check_place(device=device, out=out, resume=resume, progress=progress)
@@ -142,7 +142,7 @@ def check_place(*, device: Any, out: Any, resume: Any, progress: Any) -> None:
 
 
 def progress_context(wanted: bool | Progress, experiment: Experiment) -> Any:
-    """Return a context with what is told how far a run is; with nothing if none is wanted."""
+    """Return a context whose value takes the progress of a run; None if none is wanted."""
     if callable(wanted):
         return nullcontext(wanted)
     return progress_bar(experiment) if wanted else nullcontext()

@@ -1,6 +1,6 @@
 """Experiments as they are written, run folders as they are stored, and what they say.
 
-No PyTorch and no engine: whoever reads results needs neither. Read ``experiment`` first, then
+No PyTorch and no engine: readers of results need neither. Read ``experiment`` first, then
 ``folder`` (what is stored), ``trials`` (what is read back) and ``judging`` (who won).
 """
 

@@ -82,7 +82,7 @@ class Store(Protocol):
         ...
 
     def save_job(self, k: int, job: JobFile) -> None:
-        """Keep it."""
+        """Store a job."""
         ...
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
@@ -97,15 +97,15 @@ class MemoryStore:
         self.jobs: dict[int, JobFile] = {}
 
     def job(self, k: int, made_by: Mapping[str, str] | None = None) -> JobFile | None:
-        """Return it."""
+        """Return a job, if it has begun."""
         return self.jobs.get(k)
 
     def save_job(self, k: int, job: JobFile) -> None:
-        """Keep it."""
+        """Keep a job in memory."""
         self.jobs[k] = job
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
-        """Pass over it."""
+        """Do nothing: there is no table."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class RunFolder:
         """Move the folder out of the way, under the next free name; nothing is lost."""
         others = (self.path.with_name(f"{self.path.name}.old-{k}") for k in count(1))
         target = next(other for other in others if not other.exists())
-        with locked(self.path):  # or somebody else is writing
+        with locked(self.path):  # another process may be writing
             try:
                 self.path.rename(target)
             except OSError as error:

@@ -35,14 +35,14 @@ def headline(by: Criterion, groups: Mapping[str, Sequence["Contender"]]) -> str:
 
 
 def winner(rows: Sequence["Contender"]) -> str:
-    """Name who is better than all others beyond doubt; empty if nobody is."""
+    """Name the contender that is significantly better than all others; empty if none is."""
     leader, *others = rows
     beaten = all(row.place in ("worse", "failed") for row in others)
     return leader.name if others and beaten and leader.place == "leads" else ""
 
 
 def sentence(by: Criterion, rows: Sequence["Contender"]) -> str:
-    """Say who won among some contenders, or that nobody did."""
+    """Name the best of some contenders, or say that none can be named."""
     leader, *others = rows
     if leader.place == "failed":
         what = "came to the target" if by.target is not None else "stayed finite"

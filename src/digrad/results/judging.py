@@ -58,7 +58,7 @@ class Contender(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who won on each network, or that nobody can tell."""
+    """The best on each network, or that the data do not decide."""
 
     by: Criterion
     among: str  # "algorithm" or "network": what the contenders are
@@ -149,7 +149,7 @@ def _ranked(
 def _gap(leader: Sequence[Outcomes], other: Sequence[Outcomes], by: Criterion, pairs: int) -> Gap:
     """Compare at the steps that all seeds pick, and at those that the other seeds pick.
 
-    The first alone would favour whoever tried more steps; the second alone varies too little, as
+    The first alone would favour methods with more step sizes; the second varies too little, as
     picks share seeds. The interval spans both: they are one where the picks are clear.
     """
     seeds = [seed for seed in leader[0].seeds if seed in other[0].seeds]

@@ -25,7 +25,7 @@ class Launch:
     """One start of a run on processes.
 
     Args:
-        launcher: who started it; empty if nobody can start it again.
+        launcher: what started it; empty if it cannot be restarted.
         message_dtype: what rows were rounded to when they travelled; empty: to nothing.
     """
 

@@ -1,4 +1,4 @@
-"""How far a run is: said by the run as it goes, read by whoever watches."""
+"""Progress of a run: written into its folder by the run, read by commands that watch it."""
 
 import json
 from collections import deque
@@ -21,7 +21,7 @@ WINDOW = 60.0  # seconds that the pace is taken over: jobs differ in what a step
 
 
 class RunAnnouncements(NamedTuple):
-    """What a run says about itself."""
+    """Progress of a run, as it is written into its folder."""
 
     done: int  # trial-steps
     total: int
@@ -57,7 +57,7 @@ class ProgressMeter:
 
     Args:
         experiment: what is run.
-        show: told how far the run is, at every record.
+        show: called with the progress of the run, at every record.
         now: the clock.
     """
 
@@ -80,11 +80,11 @@ class ProgressMeter:
         self._seen = deque([(self._now(), 0)])
 
     def __call__(self, job: Any, t: int) -> None:
-        """Hear how far a job is."""
+        """Take the progress of a job."""
         self.at(job, t)
 
     def at(self, job: Any, t: int) -> RunAnnouncements:
-        """Hear how far a job is, and say how far the run is."""
+        """Take the progress of a job and return that of the run."""
         trials = len(job.trials)
         self._given.setdefault(job.index, max(0, t - self._every) * trials)
         self._done[job.index] = t * trials
@@ -104,12 +104,12 @@ class ProgressMeter:
 def announce_progress(
     folder: Path, experiment: Experiment, progress: Callable[[Any, int], None]
 ) -> Iterator[Callable[[Any, int], None]]:
-    """Put how far a run is into its folder, about once a second, and pass it on.
+    """Write the progress of a run into its folder, about once a second, and pass it on.
 
     Args:
         folder: of the run; it is this process that writes there.
         experiment: what is run.
-        progress: who is told as well.
+        progress: also called, with the job and the step.
     """
     meter, last = (
         progress if isinstance(progress, ProgressMeter) else ProgressMeter(experiment),
@@ -126,7 +126,7 @@ def announce_progress(
         said = meter.at(job, t)
         if monotonic() - last > EVERY:
             last = monotonic()
-            with suppress(WriteError):  # nobody can watch, but the run goes on
+            with suppress(WriteError):  # it cannot be watched, but the run goes on
                 write_whole(folder / NAME, json.dumps(said._asdict()).encode())
 
     try:

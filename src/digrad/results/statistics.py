@@ -9,7 +9,7 @@ from digrad.results.trials import Floats
 
 LEVEL = 0.95  # that all intervals of an answer hold together
 POWER = 0.8  # the chance that as many seeds as are asked for decide
-MOST_SEEDS = 1000  # beyond which nobody goes
+MOST_SEEDS = 1000  # more are not recommended
 
 
 class Interval(NamedTuple):

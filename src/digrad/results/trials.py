@@ -328,7 +328,7 @@ class _RunHeader(NamedTuple):
     """What a run says of itself."""
 
     name: str
-    steps: int  # that it is to have; 0: nobody knows
+    steps: int  # planned; 0: unknown
     tried: tuple[float, ...]
     metrics: tuple[str, ...]
 

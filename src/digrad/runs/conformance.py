@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.trials import Rehearsal, relative_gap, suitable_network
 from digrad.base.check_results import CheckResult, FailedCheckError, verdicts
 from digrad.base.errors import ParameterError, lookup, message
@@ -56,7 +56,7 @@ def check_target(target: str) -> Iterator[CheckResult]:
     elif isinstance(subject, Asynchronous):
         checks = dict(unwaiting_checks.CHECKS)
     elif isinstance(subject, Method):
-        what = f"{target} is a method of meetings, which have no checks"
+        what = f"{target} is a pairwise method, for which there are no checks"
         raise ParameterError(message(what, hint="simulate it: dg.simulate(problem, net, it)"))
     with torch.no_grad():
         yield from verdicts(checks, subject)
@@ -121,7 +121,7 @@ def check_processes(algorithm: Algorithm[Any], target: str) -> None:
 def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
     """Take a few steps of two trials; return the own rows of the state by name."""
     problem: Problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
-    if isinstance(algorithm, Estimated):
+    if isinstance(algorithm, EstimatedMethod):
         problem = Logistic.generate(engine.n, 5, samples=6, dtype=torch.float64)
     lr = 0.05 / algorithm.moves_by(perron(suitable_network(algorithm)).n_pi)
     trials = Trials(seeds=[3, 4], lr=[lr, lr / 2])
@@ -144,7 +144,7 @@ def rank(target: str, folder: str, number: str) -> None:
 
 
 def _start_two(target: str, folder: Path) -> None:
-    """Start both and wait for them; whoever is left is ended."""
+    """Start both and wait for them; processes that are left are ended."""
     names = {name for _, name in socket.if_nameindex()}
     env = {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if "lo" in names else {})}
     command = [sys.executable, "-c", START, target, str(folder)]

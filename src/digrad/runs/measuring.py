@@ -32,7 +32,7 @@ class Cost(NamedTuple):
 
 
 def cost(problem: Problem, net: AnyNetwork, metrics: Collection[str], trials: int) -> Cost | None:
-    """Return what a step and a record of some trials at once cost; none if nobody can tell."""
+    """Return the cost of a step and of a record of some trials; none if the problem has none."""
     if not isinstance(problem, CostAware):
         return None
     step, record = problem.efforts(metrics)

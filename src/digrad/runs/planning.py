@@ -12,9 +12,9 @@ from digrad import __version__
 from digrad.algorithms import ASYNCHRONOUS, ON_A_CLOCK, Algorithm, Method, costs, methods
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
-from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
+from digrad.algorithms.estimators import ESTIMATORS, EstimatedMethod, WithEstimator
 from digrad.algorithms.needs import check
-from digrad.algorithms.transit import in_transit
+from digrad.algorithms.transit import remember_in_transit
 from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
@@ -74,7 +74,7 @@ class Job:
     scale: float  # what those are multiplied by
     schedule: Schedule
     mode: StepMode
-    gauge: Evaluator
+    evaluator: Evaluator
     made_by: Mapping[str, str]  # checksums of all that its results depend on
     timing: Timing | None = None  # on the experiment's clock
 
@@ -144,13 +144,24 @@ def plan(
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
         sent = on_clock.sent if on_clock else None
-        gauge = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
-        own = [asdict(metric) for metric in gauge.own]
+        evaluator = Evaluator.make(method, problem, net, experiment.metrics, message_dtype, sent)
+        own = [asdict(metric) for metric in evaluator.own]
         scale = _scale(experiment, method, net)
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _split_trials(experiment, name, spec, method, problem):
             mode = _step_mode(experiment, net, problem, method, len(trials))
-            work = (name, spec.label, net, method, problem, trials, scale, schedule, mode, gauge)
+            work = (
+                name,
+                spec.label,
+                net,
+                method,
+                problem,
+                trials,
+                scale,
+                schedule,
+                mode,
+                evaluator,
+            )
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
     return Plan(experiment, jobs, networks, code, _record_interval(experiment, jobs))
@@ -160,7 +171,7 @@ def _record_interval(experiment: Experiment, jobs: Sequence[Job]) -> int:
     """Return the steps between records: as the experiment says, or as measuring costs."""
     if experiment.metrics_every:
         return experiment.metrics_every
-    costs = [cost(job.problem, job.net, job.gauge.wanted, len(job.trials)) for job in jobs]
+    costs = [cost(job.problem, job.net, job.evaluator.wanted, len(job.trials)) for job in jobs]
     return interval(experiment.steps, costs)
 
 
@@ -313,7 +324,9 @@ def _timing(
 
 def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
     """Return a method with what it has to remember where messages are lost in silence."""
-    return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
+    return (
+        remember_in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
+    )
 
 
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
@@ -411,7 +424,7 @@ def _split_trials(
     kept = cost.memory
     if isinstance(method, Asynchronous):  # and some parcels on their way
         kept += 3 * (cost.traffic.pull_vectors + cost.traffic.push_vectors)
-    if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
+    if isinstance(method, EstimatedMethod) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
     for pairs in _trials_by_growth(experiment, network, spec):

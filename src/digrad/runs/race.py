@@ -66,7 +66,7 @@ def read_clock(text: str) -> Clock:
     try:
         table = tomllib.loads(f"clock = {{{text}}}")["clock"]
     except tomllib.TOMLDecodeError as error:
-        said = str(error).partition(" (at")[0]  # places are those of a line that nobody wrote
+        said = str(error).partition(" (at")[0]  # places are those of a line made here
         what = f"the clock {text!r} cannot be read: {said}"
         hint = """key=value with commas between, words in quotes: "distribution='heavy-tailed'\""""
         raise ParameterError(message(what, hint=hint)) from error
@@ -105,13 +105,13 @@ def _first(
     fair = 1 / method.moves_by(root_vectors(net).n_pi)
     trials = Trials([0] * len(STEPS), [step * fair for step in STEPS])
     loop = make_loop(method, net, on_clock, problem, trials, lambda t: 1.0)
-    gauge = Evaluator.make(method, problem, net, ("gap",))
+    evaluator = Evaluator.make(method, problem, net, ("gap",))
     moment = loop.start()
-    start = gauge.read(moment)["gap"]
+    start = evaluator.read(moment)["gap"]
     each = max(1, int(on_clock.rounds(1)))
     for t in range(EVERY, course.rounds // each + 1, EVERY):
         moment = loop.advance(moment, t)
-        there = gauge.read(moment)["gap"] <= course.target * start
+        there = evaluator.read(moment)["gap"] <= course.target * start
         if there.any():
             step = STEPS[int(there.int().argmax())]
             return step, on_clock.rounds(t), on_clock.time(t)

@@ -161,7 +161,7 @@ class Distributed:
         if self._wall is not None:
             self._wall.note(job.labels, t)
         if self._scalars is not None:
-            self._scalars.write(job.labels, job.gauge.names, work.engine, t, numbers)
+            self._scalars.write(job.labels, job.evaluator.names, work.engine, t, numbers)
 
 
 def _processes(work: Loop) -> Processes:

@@ -32,7 +32,7 @@ class PlacedJob:
 
     def ended(self, moment: RunPosition) -> NDArray[np.bool_]:
         """Say which trials have left the finite numbers, at any node."""
-        finite = self.job.gauge.finite(moment)
+        finite = self.job.evaluator.finite(moment)
         ended: NDArray[np.bool_] = ~self.execution.everywhere(self.recursion, finite).cpu().numpy()
         return ended
 
@@ -62,7 +62,7 @@ class Record:
         return cls(own, kept, saved.steps.tolist(), list(saved.records), saved.diverged_at)
 
     def ahead(self, work: PlacedJob, stop: int) -> RunPosition:
-        """Go on to ``stop``; on a GPU nobody waits for it here."""
+        """Go on to ``stop``; on a GPU this does not wait for the result."""
         return _make_contiguous(work.recursion.advance(self.moment, stop))
 
     def recorded(self, work: PlacedJob, after: RunPosition) -> "Record":
@@ -78,8 +78,10 @@ class Record:
         whole = execution.whole(work.recursion, moment)
         if not execution.writes:
             return replace(self, moment=moment, whole=moment)
-        read = job.gauge.read(whole)
-        row = torch.stack([read[name].double() for name in job.gauge.names], dim=-1).cpu().numpy()
+        read = job.evaluator.read(whole)
+        row = (
+            torch.stack([read[name].double() for name in job.evaluator.names], dim=-1).cpu().numpy()
+        )
         execution.noted(job, work.recursion, moment.t, row)
         steps, numbers = [*self.steps, moment.t], [*self.numbers, row]
         return Record(moment, whole, steps, numbers, self.diverged_at)
@@ -97,11 +99,11 @@ class Record:
             np.array(self.steps),
             self.diverged_at,
             state,
-            job.gauge.whole_answer(self.whole).cpu().numpy() if done else None,
+            job.evaluator.whole_answer(self.whole).cpu().numpy() if done else None,
             job.made_by,
             job.method.local_steps + 1,
             None if job.timing is None else clock_axes(job.timing, self.steps),
-            job.gauge.own,
+            job.evaluator.own,
         )
 
 

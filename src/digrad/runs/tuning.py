@@ -64,7 +64,7 @@ class Grid(NamedTuple):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """The step sizes, with four digits: nobody needs more."""
+        """The step sizes, with four digits."""
         exact = np.geomspace(self.least, self.most, self.points)
         return tuple(float(f"{size:.4g}") for size in exact)
 
@@ -111,7 +111,7 @@ class Tuning:
         return "\n".join(lines)
 
 
-Watch = Callable[[Experiment], AbstractContextManager[Any]]  # gives what is told how far a run is
+Watch = Callable[[Experiment], AbstractContextManager[Any]]  # its value takes the progress of a run
 
 
 class TuningPlace(Protocol):

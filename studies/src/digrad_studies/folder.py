@@ -34,7 +34,7 @@ class StudyFolder:
         stored, text = self.path / "study.json", json.dumps(settings, indent=1)
         if not stored.exists():
             if resume:
-                hint = f"start it without {param('resume')}"
+                hint = f"start it without {param('resume', True)}"
                 raise RunFolderError(message(f"{self.path} holds no study to resume", hint=hint))
             machine = json.dumps(environment(), indent=1)
             write_whole(self.path / "environment.json", machine.encode())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.broadcast import BroadcastCPP
-from digrad.algorithms.compression.mixer import Compressing, MixedVariable
+from digrad.algorithms.compression.mixer import CompressingMixer, MixedVariable
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import (
     Algorithm,
@@ -18,16 +18,15 @@ from digrad.algorithms.contract import (
     method_name,
 )
 from digrad.algorithms.counting import remembered, try_steps
-from digrad.algorithms.estimators import Estimated, WithEstimator
-from digrad.algorithms.states import joined
-from digrad.algorithms.wrapper import Wrapper
+from digrad.algorithms.estimators import EstimatedMethod, WithEstimator
+from digrad.algorithms.wrapper import Wrapper, join_state
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
 
 
-class Compressed(Wrapper):
+class CompressingMethod(Wrapper):
     """A method whose messages are compressed; its state is the method's, then the memory."""
 
     more_needs: ClassVar[Needs] = Needs(0)  # beside the method's
@@ -37,14 +36,14 @@ class Compressed(Wrapper):
     def init(self, x: Tensor) -> Any:
         return self._begun(self.method.init(x), x, common=self.compress.start == "common")
 
-    def anew(self, x: Tensor) -> Any:
-        # Nobody knows what the others hold: memories begin empty.
-        return self._begun(self.method.anew(x), x, common=False)
+    def restart(self, x: Tensor) -> Any:
+        # Nodes do not know each other's memories: all begin empty.
+        return self._begun(self.method.restart(x), x, common=False)
 
     def _begun(self, s: Any, x: Tensor, *, common: bool) -> Any:
         self.compress.check(x.shape[-1])
         kind: Any = type(s)
-        made = joined(kind, self._names)(*s)
+        made = join_state(kind, self._names)(*s)
         return made._replace(**{name: self._first(s, name, x, common) for name in self._names})
 
     def _first(self, s: Any, name: str, x: Tensor, common: bool) -> Tensor | None:
@@ -61,7 +60,7 @@ class Compressed(Wrapper):
 
     @property
     def _lines(self) -> dict[str, MixedVariable]:
-        return lines_of(self.method, self.compress)
+        return mixed_variables(self.method, self.compress)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -73,7 +72,7 @@ class Compressed(Wrapper):
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         own = self.inside(s)
         kept = dict(zip(self._names, s[len(own) :], strict=True))
-        mixer = Compressing(net, self.compress, self._lines, kept, g.shape[-1])
+        mixer = CompressingMixer(net, self.compress, self._lines, kept, g.shape[-1])
         after = self.method.step(own, g, mixer, lr)
         return type(s)(*after, *mixer.memory.values())
 
@@ -100,7 +99,7 @@ class Compressed(Wrapper):
 
 
 @dataclass(frozen=True, repr=False)
-class CompressedMethod(Compressed):
+class CompressedMethod(CompressingMethod):
     """Any method over any compression; ``compressed`` makes them."""
 
     is_anonymous: ClassVar[bool] = True
@@ -134,26 +133,25 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if not isinstance(method, Algorithm):
         what = f"{method_name(method)} is asynchronous, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         inside = compressed(method.method, given)
         assert isinstance(inside, Algorithm)
         return WithEstimator(inside, method.estimator)
-    if isinstance(method, Compressed):
+    if isinstance(method, CompressingMethod):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
     return CompressedMethod(method, Compression.of(given))
 
 
-def draws(method: Algorithm[Any]) -> bool:
+def draws_randomly(method: Algorithm[Any]) -> bool:
     """Whether its steps draw, so that the mixer of each has to know which one it is for."""
-    inside = method.method if isinstance(method, Estimated) else method
-    return isinstance(inside, Compressed) and inside.compress.compressor.random
+    inside = method.method if isinstance(method, EstimatedMethod) else method
+    return isinstance(inside, CompressingMethod) and inside.compress.compressor.random
 
 
 def check_fixed(network: object) -> None:
     """Refuse a network that changes: what a node has heard so far is W H for one W only.
 
-    ``network`` is asked for its ``period`` and whether it ``is_random``; one that stays as it is
-    has neither.
+    A network that changes has a ``period`` and ``is_random``.
     """
     period, is_random = getattr(network, "period", 1), getattr(network, "is_random", False)
     if period != 1 or is_random:
@@ -167,9 +165,9 @@ def check_messages(
     method: Method[Any], network: object, dim: int, message_dtype: object = None
 ) -> None:
     """Refuse what small messages cannot do, before the first step."""
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         method = method.method
-    if not isinstance(method, Compressed):
+    if not isinstance(method, CompressingMethod):
         return
     check_fixed(network)
     method.compress.check(dim)
@@ -178,7 +176,7 @@ def check_messages(
         raise ParameterError(message(what, hint='drop one of them; compress has the kind "bf16"'))
 
 
-def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
+def mixed_variables(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
     """Return what a method mixes, by name, found by trying it.
 
     Raises:

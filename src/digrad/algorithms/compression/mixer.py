@@ -22,7 +22,20 @@ from torch import Tensor
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import SCHEMES, Compression, Scheme
-from digrad.algorithms.contract import Change, Coding, Drawing, Mix, Mixer, Verb, add_changes
+from digrad.algorithms.contract import (
+    Change,
+    Code,
+    CodingMixer,
+    DrawingMixer,
+    Mix,
+    Mixer,
+    MixerBase,
+    MixerVerb,
+    Verb,
+    add_changes,
+    pass_on,
+)
+from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 
 
@@ -63,7 +76,7 @@ class Encoded:
         return rows if self.scale is None else rows * self.scale[..., :1, :]
 
 
-class Compressing:
+class CompressingMixer(MixerBase):
     """A mixer for one step of a method whose messages are compressed.
 
     Reads what is remembered, and collects what is to be: ``memory``.
@@ -84,19 +97,7 @@ class Compressing:
         self.memory = dict(memory)
         self._zeta, self._gain = compression.zeta(dim), compression.gain(dim)
 
-    def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R(X + Σ αD), compressed."""
-        return self._mix("pull", rows, changes, of)
-
-    def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C(X + Σ αD), compressed."""
-        return self._mix("push", rows, changes, of)
-
-    def mean(self, rows: Tensor, /) -> Tensor:
-        """(1/n) 11ᵀ X; ``lines_of`` has refused methods that use it."""
-        return self._net.mean(rows)
-
-    def _mix(self, verb: Verb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
         mix: Mix = getattr(self._net, verb)
         if self._compression.is_plain or of not in self._lines:  # a number for each node
             if self._zeta == 1:
@@ -138,15 +139,49 @@ class Compressing:
         if scale is not None:
             q = q * scale
         net = self._net
-        if isinstance(net, Coding):
+        if isinstance(net, CodingMixer):
             draw = partial(self._drawn, line)
             net = net.coded(Encoded(compressor, parts, rows.shape[-1], draw, scale))
         return q, getattr(net, line.verb)(q)
 
     def _drawn(self, line: MixedVariable, like: Tensor, nodes: Tensor | None = None) -> Tensor:
-        if not isinstance(self._net, Drawing):
+        if not isinstance(self._net, DrawingMixer):
             what = f"{self._compression.compressor!r} draws random numbers, but "
             what += f"{type(self._net).__name__} does not know which step it is for"
             hint = "take steps through digrad, or give the mixer a method uniforms"
             raise ParameterError(message(what, hint=hint))
         return self._net.uniforms(like, line.purpose, nodes)
+
+
+class SeededMixer(MixerBase):
+    """The mixer of step t, with random numbers by seed, node and t: see ``DrawingMixer``.
+
+    Args:
+        net: the mixer below.
+        sampler: of the nodes here, for each trial.
+        t: the number of the step.
+    """
+
+    def __init__(self, net: Mixer, sampler: Sampler, t: int) -> None:
+        self._net, self._sampler, self._t = net, sampler, t
+
+    def mix(self, verb: MixerVerb, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
+        return pass_on(self._net, verb, rows, changes, of)
+
+    def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
+        """Numbers in [0, 1) by seed, purpose, node, step and column."""
+        return draw_uniforms(self._sampler, self._t, 0, like, purpose, nodes)
+
+    def coded(self, code: Code) -> Mixer:
+        """Pass rows on in a code, if the mixer below sends them anywhere."""
+        return self._net.coded(code) if isinstance(self._net, CodingMixer) else self._net
+
+
+def draw_uniforms(
+    sampler: Sampler, t: int, first: int, like: Tensor, purpose: int, nodes: Tensor | None
+) -> Tensor:
+    """Draw numbers for rows like these, of these nodes or the sampler's own."""
+    if nodes is not None:
+        sampler = Sampler(sampler.seeds, nodes.to(sampler.rows.device))
+    found = sampler.columns(t, first, like.shape[-1], purpose)
+    return found.to(like.device, like.dtype)

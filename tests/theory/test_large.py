@@ -30,7 +30,7 @@ from digrad.theory.contraction import (
     LargeMixing,
     contraction,
     doeblin_columns,
-    weighted,
+    weighted_contraction,
 )
 from digrad.theory.eigenvectors import perron
 from digrad.theory.lifted import Lifted
@@ -48,7 +48,7 @@ NETWORKS = {
     "exponential": weigh(exponential(32)),
     "trees": binary_tree(31),
 }
-WAYS = {"weighted": weighted, "columns": doeblin_columns}
+WAYS = {"weighted": weighted_contraction, "columns": doeblin_columns}
 
 
 def powers(A: csr_array, pi, count: int) -> list:
@@ -143,7 +143,7 @@ def test_the_better_proof_is_taken():
     pull[0] = np.eye(8)[0] * (1 - 1e-7) + np.eye(8)[7] * 1e-7
     net = Network(pull, weigh(path(8)).C)
     p = perron(net)
-    by_weights, by_columns = weighted(net.R, p.pi_R), doeblin_columns(net.R, p.pi_R)
+    by_weights, by_columns = weighted_contraction(net.R, p.pi_R), doeblin_columns(net.R, p.pi_R)
     assert by_weights.scale > 10 * by_columns.scale
     assert contraction(net.R, p.pi_R) == by_columns
 
@@ -158,7 +158,7 @@ def test_a_network_that_does_not_contract_in_time_gets_no_proof(monkeypatch):
 def test_a_gap_below_rounding_is_not_proved():
     e = 1e-15
     net = Network([[1 - e, e], [e, 1 - e]], [[1 - e, e], [e, 1 - e]])
-    assert weighted(net.R, perron(net).pi_R) is None
+    assert weighted_contraction(net.R, perron(net).pi_R) is None
 
 
 def test_tails_of_slow_networks_are_bounded_by_the_contraction():

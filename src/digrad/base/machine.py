@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf, isfinite
 from pathlib import Path
 
-from digrad.base.errors import DigradError, ParameterError, message, shown
+from digrad.base.errors import DigradError, ParameterError, message, short_repr
 
 CEILING = 2 << 30  # bytes
 SHARE = 0.8  # of what is free: others need some too
@@ -54,7 +54,7 @@ def check_memory(
         )
 
 
-def allowed() -> int:
+def allowed_bytes() -> int:
     """Return how many bytes one thing may take now."""
     return _allowed()[0]
 
@@ -79,7 +79,7 @@ def _ceiling() -> int:
     with suppress(ValueError):
         if isfinite(float(text)) and float(text) > 0:
             return int(float(text) * GIB)
-    what = f"{VARIABLE} must be a number of GiB, got {shown(text)}"
+    what = f"{VARIABLE} must be a number of GiB, got {short_repr(text)}"
     raise ParameterError(message(what, hint=f"for example {VARIABLE}=16"))
 
 

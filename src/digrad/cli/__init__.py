@@ -19,7 +19,7 @@ from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
 from digrad.cli.export import export
-from digrad.cli.output import bare_flags, warn
+from digrad.cli.output import hide_bool_metavars, warn
 from digrad.cli.overview import greet
 from digrad.cli.peers import hub, keys, peers
 from digrad.cli.plugins import CommandGroup
@@ -53,7 +53,7 @@ app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(keys, name="keys")
 for part in (app, networks.listing, data.app, keys):
-    bare_flags(part)
+    hide_bool_metavars(part)
 
 
 @app.callback(invoke_without_command=True)

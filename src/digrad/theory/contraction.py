@@ -69,14 +69,14 @@ class Contraction:
 
 def contraction(A: csr_array, pi: Vector) -> Contraction | None:
     """Prove how a row-stochastic matrix contracts; none if it mixes too slowly for a proof."""
-    found = weighted(A, pi)
+    found = weighted_contraction(A, pi)
     if found is not None and found.scale <= sqrt(2 * A.shape[0]):
         return found
     others = [c for c in (found, doeblin_columns(A, pi)) if c is not None]
     return min(others, key=lambda c: c.scale / c.gap, default=None)
 
 
-def weighted(A: csr_array, pi: Vector) -> Contraction | None:
+def weighted_contraction(A: csr_array, pi: Vector) -> Contraction | None:
     """Prove β in the norm weighted by π; none unless A is strongly connected and not too large."""
     n = A.shape[0]
     if n > DENSE_N or pi.min() <= 0 or pi.max() > LARGEST_SKEW * pi.min():

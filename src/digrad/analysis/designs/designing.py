@@ -109,7 +109,7 @@ def design(
     >>> made.after.score <= made.before.score
     True
     """
-    before = _given(network, push_graph)
+    before = _network_to_design(network, push_graph)
     task = DesignTask(goal, max_step, condition, seed, load or Load())
     _check(before, task, budget, keep_links, add_links, local)
     work = DesignRun(before, task, DescentBudget(budget, progress))
@@ -119,7 +119,9 @@ def design(
     return Design(task, work.before, order[0], bound, order, work.added, work.notes)
 
 
-def _given(network: NetworkLike | tuple[Digraph, Digraph], push_graph: PushGraph) -> Network:
+def _network_to_design(
+    network: NetworkLike | tuple[Digraph, Digraph], push_graph: PushGraph
+) -> Network:
     if isinstance(network, Digraph):
         return weigh(network, "uniform", push_graph)
     if isinstance(network, tuple) and all(isinstance(part, Digraph) for part in network):

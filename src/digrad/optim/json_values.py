@@ -48,21 +48,24 @@ def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         FileFormatError: Nothing that ``encode`` returns looks like that.
     """
     try:
-        return _decoded(value, tensors)
+        return _decode_value(value, tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         said = f"{type(error).__name__}: {error}".split("\n")[0]
         raise FileFormatError(f"a stored value is damaged: {said}") from error
 
 
-def _decoded(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _decode_value(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, list):
-        return [_decoded(item, tensors) for item in value]
+        return [_decode_value(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
     if "$tensor" in value:
         return tensors[value["$tensor"]].view(torch.Size(value["shape"]))
     if "$tuple" in value:
-        return tuple(_decoded(item, tensors) for item in value["$tuple"])
+        return tuple(_decode_value(item, tensors) for item in value["$tuple"])
     if "$pairs" in value:
-        return {_decoded(key, tensors): _decoded(item, tensors) for key, item in value["$pairs"]}
-    return {key: _decoded(item, tensors) for key, item in value.items()}
+        return {
+            _decode_value(key, tensors): _decode_value(item, tensors)
+            for key, item in value["$pairs"]
+        }
+    return {key: _decode_value(item, tensors) for key, item in value.items()}

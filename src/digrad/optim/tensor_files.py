@@ -33,7 +33,7 @@ KINDS = {
 }
 _NAMES = {dtype: name for name, dtype in KINDS.items()}
 LONGEST_HEADER = 100 << 20  # the format's own limit
-OPEN = "????????"  # stands for the checksum while it is taken
+PLACEHOLDER = "????????"  # stands for the checksum while it is taken
 CHUNK = 1 << 22  # numbers handled at a time
 
 
@@ -57,7 +57,7 @@ def write_tensors(
         place = end
         for part in _bytes(pieces):
             checksum = crc32(part, checksum)
-    text = _sealed(header, about, checksum)
+    text = _header_text(header, about, checksum)
     with create(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
@@ -75,14 +75,16 @@ def _kind(name: str, dtype: torch.dtype) -> str:
     raise ParameterError(message(f"{name} has type {dtype}, which cannot be stored", hint=hint))
 
 
-def _sealed(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
+def _header_text(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
     """Return the header as it is written, with a checksum that covers itself and the data."""
-    text = json.dumps({**header, "__metadata__": {**about, "crc32": OPEN}}).encode()
+    text = json.dumps({**header, "__metadata__": {**about, "crc32": PLACEHOLDER}}).encode()
     text += b" " * (-len(text) % 8)
-    return text.replace(_seal(OPEN), _seal(f"{crc32(text, checksum):08x}"))
+    return text.replace(
+        _checksum_entry(PLACEHOLDER), _checksum_entry(f"{crc32(text, checksum):08x}")
+    )
 
 
-def _seal(checksum: str) -> bytes:
+def _checksum_entry(checksum: str) -> bytes:
     return f'"crc32": "{checksum}"'.encode()  # within a text of the header quotes are escaped
 
 
@@ -106,7 +108,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             data = bytearray(length)
             if file.readinto(data) != length:
                 raise FileFormatError("it ends too early")
-        header, about = _opened(text, data)
+        header, about = _parse_header(text, data)
         return {name: _tensor(name, entry, data) for name, entry in header.items()}, about
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         what = f"{path} cannot be read: {str(error).split(chr(10))[0]}"
@@ -115,7 +117,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         ) from error
 
 
-def seal_of(path: Path) -> str:
+def stored_checksum(path: Path) -> str:
     """Return the checksum that a file says it has, without reading its data."""
     with path.open("rb") as file:
         text, _ = _header(file.read(8), file, os.fstat(file.fileno()).st_size)
@@ -129,14 +131,14 @@ def _header(size: bytes, file: BinaryIO, total: int) -> tuple[bytes, int]:
     return file.read(length), total - 8 - length
 
 
-def _opened(text: bytes, data: bytearray) -> tuple[dict[str, Any], dict[str, str]]:
+def _parse_header(text: bytes, data: bytearray) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the header says of the tensors, and the texts with them, if all is whole."""
     header = json_of(text)
     about = header.pop("__metadata__", None) if isinstance(header, dict) else None
     if not isinstance(about, dict) or not all(isinstance(x, str) for x in about.values()):
         raise FileFormatError("its header is no table")
     seal = about.get("crc32", "")
-    unsealed = text.replace(_seal(seal), _seal(OPEN))
+    unsealed = text.replace(_checksum_entry(seal), _checksum_entry(PLACEHOLDER))
     if f"{crc32(unsealed, crc32(data)):08x}" != seal:
         raise FileFormatError("its checksum is wrong")
     return header, about

@@ -18,7 +18,7 @@ import torch
 
 from digrad.algorithms import RFast
 from digrad.clocks import Clock
-from digrad.engines.events import Events
+from digrad.engines.events import EventEngine
 from digrad.networks import Network, build
 from digrad.problems import Logistic
 from digrad.runs.events import AsynchronousRun
@@ -84,7 +84,7 @@ def engine(problem: Logistic, net: Network, clock: Clock, trials: int) -> Asynch
     """Return the event engine with so many trials."""
     method = RFast()
     calendar = asynchronous_timing(method, net, clock, MessageSizes(4 * P, 4)).calendar
-    events = Events(method, net, calendar)  # type: ignore[arg-type]
+    events = EventEngine(method, net, calendar)  # type: ignore[arg-type]
     some = Trials(list(range(trials)), [LR] * trials)
     return AsynchronousRun(method, events, problem, some, lambda t: 1.0)
 

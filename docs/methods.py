@@ -6,7 +6,7 @@ from typing import Any
 
 from digrad.algorithms.contract import Algorithm, Method
 from digrad.algorithms.counting import costs, describe_traffic
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.registry import ASYNCHRONOUS_ENTRIES, CLOCK_ENTRIES, SYNCHRONOUS_ENTRIES
 
 PAGE = Path(__file__).parent / "methods.md"
@@ -19,7 +19,7 @@ def row(name: str, make: type[Method[Any]], reference: str) -> str:
     needs = [str(need.name).lower().replace("_", " ") for need in make.needs]
     needs += ["no loss"] if method.loses else []
     kept, exact = str(costs(method).memory), "yes" if method.exact else "no"
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         few, many = (method.estimator.vectors(samples) for samples in (1, 2))
         kept += " + one per sample" if many > few else f" + {few}"
         exact += ", with sampling noise"

@@ -74,7 +74,7 @@ def run(
         return np.array([value])
 
     for i in range(method.n):
-        first = float(clock.computing(one(i), one(0))[0])
+        first = float(clock.compute_times(one(i), one(0))[0])
         heapq.heappush(queue, (first, WAKE, i, next(order), None))
     points = [method.point(i).copy() for i in range(method.n)]
     while len(done) < wakes:
@@ -95,7 +95,7 @@ def run(
             sent = method.give(i, gradient(i, k, points[i]), now, k)
             for link, parcel in sent.items():
                 j_i = one(link[0]), one(link[1]), one(k)
-                if clock.lost(*j_i)[0]:
+                if clock.is_lost(*j_i)[0]:
                     continue
                 d = clock.latency if delay is None else delay(*link)
                 late = d + float(clock.jitters(*j_i)[0])
@@ -110,7 +110,7 @@ def run(
             points[i] = method.point(i).copy()
             number[i] = k + 1
             done.append((now, i))
-            again = now + float(clock.computing(one(i), one(k + 1))[0])
+            again = now + float(clock.compute_times(one(i), one(k + 1))[0])
             heapq.heappush(queue, (again, WAKE, i, next(order), None))
         if check is not None:
             check(method, list(flying.values()))

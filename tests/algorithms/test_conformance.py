@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from digrad.algorithms import ALGORITHMS
-from digrad.algorithms.compression.compressed import Compressed
+from digrad.algorithms.compression.compressed import CompressingMethod
 from digrad.algorithms.conformance import CHECKS, check_algorithm
 from digrad.theory import perron
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, after, common_start, decaying, states
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
-COMPRESSED = {name for name, make in ALGORITHMS.items() if issubclass(make, Compressed)}
+COMPRESSED = {name for name, make in ALGORITHMS.items() if issubclass(make, CompressingMethod)}
 LONG = {"exactness", "moves"}  # thousands of steps, which take seconds with small messages
 STAYS_PUT = {"quantized-push-sum"}  # X and w go different ways; the mass is kept all the same
 

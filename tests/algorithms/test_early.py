@@ -15,8 +15,8 @@ from digrad.algorithms import (
     PushDiging,
     PushPull,
 )
-from digrad.algorithms.compression.compressed import Compressed
-from digrad.algorithms.contract import Change, add_changes, rows_sent_early
+from digrad.algorithms.compression.compressed import CompressingMethod
+from digrad.algorithms.contract import Change, add_changes, early_rows
 from mixers import NETWORKS, SUITABLE, Dense, Quadratics, common_start, decaying, states
 
 VARIANTS: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_the_step_mixes_the_very_tensors(name: str) -> None:
             assert len(same) == 1
 
 
-WHOLE = [name for name, made in VARIANTS.items() if not isinstance(made, Compressed)]
+WHOLE = [name for name, made in VARIANTS.items() if not isinstance(made, CompressingMethod)]
 
 
 @pytest.mark.parametrize("name", WHOLE)  # a memory of what was sent keeps rows until the step
@@ -92,5 +92,5 @@ def test_nothing_else_could_leave_early(name: str) -> None:
 
 def test_leaving() -> None:
     rows = torch.ones(2, 3)
-    assert rows_sent_early(("atc", "pull", rows), ("cta", "push", None)) == ()
-    assert rows_sent_early(("cta", "push", rows)) == (("push", rows),)
+    assert early_rows(("atc", "pull", rows), ("cta", "push", None)) == ()
+    assert early_rows(("cta", "push", rows)) == (("push", rows),)

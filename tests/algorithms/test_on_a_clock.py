@@ -88,12 +88,12 @@ def test_in_step_osgp_is_osgp_after_one_gradient_at_home() -> None:
 def broadcast(method: BroadcastCPP, s: BroadcastState, j: int) -> BroadcastState:
     """Node j wakes and broadcasts, and everybody hears it at once."""
     all_of = Everything(NET, method, None, None, 1)
-    moved, x_hat = method.moved(s, GAMMA)
+    moved, x_hat = method.move(s, GAMMA)
     zeta = method.compress.zeta(2)
     x = s.x + zeta * (R * (1 - torch.eye(4)))[:, j, None] * (x_hat[j] - s.x)
     x[j], h = moved.x[j], s.h.clone()
     h[j] = moved.h[j]
-    shared, c = method.shared(s._replace(x=x, h=h), gradient(x), all_of)
+    shared, c = method.share_tracker(s._replace(x=x, h=h), gradient(x), all_of)
     y, g = s.y + OFF[:, j, None] * c[j], s.g.clone()
     y[j], g[j] = shared.y[j], shared.g[j]
     return BroadcastState(x, y, g, h)
@@ -116,11 +116,11 @@ def test_in_step_b_cpp_with_messages_as_they_are_is_push_pull() -> None:
     method, g = BroadcastCPP(Compression(Identity(), push_scheme="direct")), gradient(START)
     s, inbox = BroadcastState(START, g, g, START), Everything(NET, method, None, None, 1)
     for wanted in stepped(PushPull(), NET, 20, LR)[1:]:
-        s, x_hat = method.moved(s, LR)
+        s, x_hat = method.move(s, LR)
         own = R.diagonal()[:, None]
         s = s._replace(x=s.x + (R - R.diagonal().diag()) @ x_hat - (1 - own) * s.x)
         torch.testing.assert_close(s.x, wanted, rtol=2e-15, atol=4e-15)
-        s, c = method.shared(s, gradient(s.x), inbox)
+        s, c = method.share_tracker(s, gradient(s.x), inbox)
         s = s._replace(y=s.y + OFF @ c)
 
 

@@ -16,10 +16,10 @@ from digrad.algorithms import (
     check,
     costs,
 )
-from digrad.algorithms.compression.compressed import Compressed, check_messages
+from digrad.algorithms.compression.compressed import CompressingMethod, check_messages
 from digrad.algorithms.contract import take_local_steps
-from digrad.algorithms.estimators import Estimated, Saga, WithEstimator
-from digrad.algorithms.transit import DelayedMessages, in_transit
+from digrad.algorithms.estimators import EstimatedMethod, Saga, WithEstimator
+from digrad.algorithms.transit import DelayedMessages, remember_in_transit
 from digrad.base.errors import DigradError
 from digrad.engines.changing import simulator
 from digrad.networks import (
@@ -55,7 +55,7 @@ def whole():
 
 def run(algorithm, net, steps, lr=0.1, engine=None):
     """Take steps on the reference problem; yield every state after the start."""
-    algorithm = in_transit(algorithm, silent_links(net))
+    algorithm = remember_in_transit(algorithm, silent_links(net))
     engine = engine or simulator(net, dtype=F64)
     a, b = torch.from_numpy(A), torch.from_numpy(B)
     s = algorithm.init(torch.from_numpy(START.copy()))
@@ -268,7 +268,7 @@ def test_the_answer_moves_by_the_weighted_tracker():
 
 def test_a_common_start_without_gradients_stays():
     for net in (three(), three(chances=Chances(keep=0.5, loss=Loss(0.3)))):
-        engine, algorithm = simulator(net, dtype=F64), in_transit(SGP(), silent_links(net))
+        engine, algorithm = simulator(net, dtype=F64), remember_in_transit(SGP(), silent_links(net))
         s = algorithm.init(torch.from_numpy(START.copy()))
         for t in range(12):
             s = algorithm.step(s, torch.zeros(4, 2, dtype=F64), engine.at(t), 0.1)
@@ -294,7 +294,7 @@ def accepted():
             try:
                 check(algorithm, net)
                 check_messages(algorithm, net, 2)
-                in_transit(algorithm, silent_links(net))
+                remember_in_transit(algorithm, silent_links(net))
             except DigradError:
                 continue
             yield name, label
@@ -306,7 +306,7 @@ QUICK = dict(reversed(ACCEPTED))  # the first that a method accepts
 
 def test_every_method_meets_a_timetable():
     met = {name for name, _ in ACCEPTED}
-    small = {name for name, kind in ALGORITHMS.items() if issubclass(kind, Compressed)}
+    small = {name for name, kind in ALGORITHMS.items() if issubclass(kind, CompressingMethod)}
     assert set(ALGORITHMS) - met - small == {"btpp", "stpp"}, "which need trees in every slot"
     assert not met & small, "whose memory is of one network only"
     everywhere = [name for name in ALGORITHMS if sum(a == name for a, _ in ACCEPTED) == len(NETS)]
@@ -322,14 +322,14 @@ def test_every_method_meets_a_timetable():
 )
 def test_exact_methods_are_exact_on_timetables(name, label):
     algorithm = ALGORITHMS[name]()
-    if isinstance(algorithm, Estimated):
+    if isinstance(algorithm, EstimatedMethod):
         algorithm = algorithm.method
     if not algorithm.exact or (name, label) in SLOW:
         return
     # Four gradients from one exchange to the next, and on ``every`` no exchange in most rounds.
     steps = 800 if name == "k-step-push-pull" else 600
     s = last(algorithm, NETS[label], steps, 0.06)
-    wrapped = in_transit(algorithm, silent_links(NETS[label]))
+    wrapped = remember_in_transit(algorithm, silent_links(NETS[label]))
     np.testing.assert_allclose(wrapped.point(s), np.tile(OPTIMUM, (4, 1)), rtol=0, atol=1e-7)
 
 
@@ -364,12 +364,14 @@ def test_needs_are_asked_of_slots_or_of_a_period(said):
 
 def test_what_is_pushed_twice_cannot_wait():
     with pytest.raises(DigradError, match="more than once a step"):
-        in_transit(MGPushDiging(), 2)
+        remember_in_transit(MGPushDiging(), 2)
 
 
 def test_what_is_in_transit_is_memory_but_no_message():
     plain, lossy = costs(PushPull()), costs(DelayedMessages(PushPull(), 3))
     assert lossy.memory == plain.memory + 3
     assert lossy.traffic == plain.traffic
-    assert isinstance(in_transit(WithEstimator(PushPull(), Saga()), 2).method, DelayedMessages)
-    assert in_transit(PushPull(), 0) == PushPull()
+    assert isinstance(
+        remember_in_transit(WithEstimator(PushPull(), Saga()), 2).method, DelayedMessages
+    )
+    assert remember_in_transit(PushPull(), 0) == PushPull()

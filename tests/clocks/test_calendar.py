@@ -29,7 +29,7 @@ def calendar(net: Network, times: Clock) -> Calendar:
 def test_mean_times(distribution: str, mean: float) -> None:
     # (u^(-1/tail) - 1) has the mean 1/(tail - 1)
     more = {"tail": 3.0} if distribution == "heavy-tailed" else {}
-    times = Clock(distribution=distribution, **more).computing(ZERO, MANY)
+    times = Clock(distribution=distribution, **more).compute_times(ZERO, MANY)
     assert times.mean() == pytest.approx(mean, rel=0.02)
     assert times.min() >= (0.5 if distribution == "uniform" else 1.0)
 
@@ -39,16 +39,16 @@ def test_a_draw_depends_on_its_own_number_alone() -> None:
         Clock(seed=1, jitter=1.0),
         Clock(seed=1, jitter=1.0, straggler=2.0, stragglers=(1,)),
     )
-    assert np.array_equal(one.computing(ZERO, MANY), other.computing(ZERO, MANY))
+    assert np.array_equal(one.compute_times(ZERO, MANY), other.compute_times(ZERO, MANY))
     some = one.jitters(ZERO[:7] + 2, ZERO[:7] + 3, MANY[:7])
     assert np.array_equal(some[4:5], one.jitters(ZERO[:1] + 2, ZERO[:1] + 3, MANY[4:5]))
     assert not np.array_equal(some, one.jitters(ZERO[:7] + 3, ZERO[:7] + 2, MANY[:7]))
 
 
 def test_loss_has_its_rate_and_its_longest_run() -> None:
-    lost = Clock(loss=0.2).lost(ZERO, ZERO + 1, MANY)
+    lost = Clock(loss=0.2).is_lost(ZERO, ZERO + 1, MANY)
     assert lost.mean() == pytest.approx(0.2, abs=0.01)
-    lost = Clock(loss=0.9, losses_in_a_row=4).lost(ZERO, ZERO + 1, MANY)
+    lost = Clock(loss=0.9, losses_in_a_row=4).is_lost(ZERO, ZERO + 1, MANY)
     runs = np.diff(np.flatnonzero(np.concatenate([[True], ~lost, [True]]))) - 1
     assert runs.max() == 4
 
@@ -89,16 +89,19 @@ def test_capacities_of_the_network_are_taken() -> None:
     known = Capacities.of_links(
         2, edges, latency=np.array([20.0, np.nan]), bandwidth=np.array([8.0, 8.0])
     )
-    delays = Clock(capacities=True, latency=0.5).steady(edges, np.array([1e6, 2e6]), known)
+    delays = Clock(capacities=True, latency=0.5).steady_delays(edges, np.array([1e6, 2e6]), known)
     assert delays.tolist() == [1.02, 2.5]
-    assert Clock(latency=0.5).steady(edges, np.array([1e6, 2e6]), known).tolist() == [0.5, 0.5]
+    assert Clock(latency=0.5).steady_delays(edges, np.array([1e6, 2e6]), known).tolist() == [
+        0.5,
+        0.5,
+    ]
 
 
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text("node,compute\n0,1.5\n1,2\n0,2.5\n", encoding="utf-8")
     made = clock(trace="times.csv", folders=[tmp_path])
     assert made.trace == ((1.5, 2.5), (2.0,))
-    assert made.computing(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 5])).tolist() == [
+    assert made.compute_times(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 5])).tolist() == [
         1.5,
         2.5,
         1.5,

@@ -53,7 +53,7 @@ def test_one_exchange_with_neighbours_is_the_plain_recursion() -> None:
     assert not weights.after_gradient
     T = np.zeros(6)
     for k in range(20):
-        ready = T + clock.computing(np.arange(6), np.full(6, k))
+        ready = T + clock.compute_times(np.arange(6), np.full(6, k))
         end = ready.copy()
         for e, start in enumerate((ready, T)):  # numerators after the gradient, weights before
             for j, i in x.links.edges.tolist():
@@ -127,7 +127,7 @@ def test_a_timetable_is_the_plain_recursion_over_the_links_of_each_step(
     found = synchronous_timing(PushPull(), net, clock, SIZES)
     T = np.zeros(6)
     for k in range(20):
-        slot, T = net.at(k), T + clock.computing(np.arange(6), np.full(6, k))
+        slot, T = net.at(k), T + clock.compute_times(np.arange(6), np.full(6, k))
         for e, W in enumerate((slot.C, slot.R)):  # a push, then a pull
             end = T.copy()
             entries = W.tocoo()

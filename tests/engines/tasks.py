@@ -11,8 +11,8 @@ from torch import Tensor, distributed
 
 from digrad.algorithms import ALGORITHMS, DSGD, DSGT, PushDiging, PushPull, check
 from digrad.algorithms.contract import add_changes
-from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.transit import in_transit
+from digrad.algorithms.estimators import EstimatedMethod
+from digrad.algorithms.transit import remember_in_transit
 from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.changing import simulator
 from digrad.engines.processes import exchange
@@ -42,7 +42,7 @@ from engines.conformance import talk, waits_in_vain
 STEPS = 5
 TRIALS = Trials(seeds=[3, 4], lr=[0.05, 0.02])
 VARIANTS = {
-    **{name: kind() for name, kind in ALGORITHMS.items() if not issubclass(kind, Estimated)},
+    **{name: kind() for name, kind in ALGORITHMS.items() if not issubclass(kind, EstimatedMethod)},
     "push-pull cta": PushPull("cta", "cta"),
     "dsgt diging": DSGT("diging"),
     "push-diging cta": PushDiging("cta", "cta"),
@@ -409,7 +409,7 @@ def changing(rank: int, world: int, n: int, memory: str) -> dict[str, list[Any]]
     problem = Quadratic.generate(nodes=n, dim=5, dtype=torch.float64)
     found: dict[str, list[Any]] = {}
     for label, net in timetables(n).items():
-        algorithm = in_transit(PushPull("cta", "cta"), silent_links(net))
+        algorithm = remember_in_transit(PushPull("cta", "cta"), silent_links(net))
         options = {"dtype": torch.float64, "timeout": 30, "shared_memory": near}
         with Processes(net, **options) as engine:
             ends = [

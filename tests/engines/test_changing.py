@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from digrad.algorithms import PushPull
-from digrad.algorithms.transit import in_transit
+from digrad.algorithms.transit import remember_in_transit
 from digrad.base.errors import ParameterError
-from digrad.engines.changing import Changing, ChangingMixer, simulator
+from digrad.engines.changing import ChangingMixer, ChangingSimulator, simulator
 from digrad.engines.simulator import Simulator
 from digrad.networks import Timetable, build, build_any, one_peer_exponential
 from digrad.networks.chances import Chances, Loss
@@ -30,7 +30,7 @@ def recursion(
     net: Any, engine: Any = None, device: str = "cpu", mode: StepMode = EAGER
 ) -> Recursion:
     problem = Quadratic.generate(nodes=net.n, dim=5, sigma=0.1, dtype=F64, device=device)
-    algorithm = in_transit(PushPull(), silent_links(net))
+    algorithm = remember_in_transit(PushPull(), silent_links(net))
     engine = engine or simulator(net, dtype=F64, device=device)
     return Recursion(algorithm, engine, problem, TRIALS, lambda t: 1.0, mode)
 
@@ -57,7 +57,7 @@ def test_period_one_is_the_fixed_network_to_the_bit(name: str) -> None:
 @pytest.mark.parametrize("label", timetables(6))
 def test_products_are_those_of_the_slots(label: str) -> None:
     net = timetables(6)[label]
-    engine, x = Changing(net, dtype=F64), torch.randn(2, 6, 3, dtype=F64)
+    engine, x = ChangingSimulator(net, dtype=F64), torch.randn(2, 6, 3, dtype=F64)
     for t in (0, 1, 2, 9, 300, 301):
         mixer, slot = engine.at(t), net.at(t)
         np.testing.assert_allclose(mixer.pull(x), slot.R.toarray() @ x.numpy(), atol=1e-14)
@@ -74,20 +74,20 @@ def test_products_are_those_of_the_slots(label: str) -> None:
 def test_large_networks_stay_sparse_and_say_the_same() -> None:
     for options in ({"keep": 0.7}, {"loss": 0.4}, {"exchange_every": 2}):
         net = build_any("directed-ring", 140, **options)
-        engine = Changing(net, dtype=F64)
+        engine = ChangingSimulator(net, dtype=F64)
         assert not engine.stacks
         assert engine.at(4).is_sparse
         x = torch.randn(140, 2, dtype=F64)
         np.testing.assert_allclose(engine.at(4).pull(x), net.at(4).R @ x.numpy(), atol=1e-14)
     lossy = build_any("directed-ring", 140, loss=0.4)
-    parcels = Changing(lossy, dtype=F64).at(4).parcels(x)  # type: ignore[attr-defined]
+    parcels = ChangingSimulator(lossy, dtype=F64).at(4).parcels(x)  # type: ignore[attr-defined]
     np.testing.assert_allclose(sum(parcels), lossy.at(4).C @ x.numpy(), atol=1e-14)
 
 
 def test_stacks_are_the_mixers_of_single_steps() -> None:
     x = torch.randn(6, 3, dtype=F64)
     for net in timetables(6).values():
-        engine = Changing(net, dtype=F64)
+        engine = ChangingSimulator(net, dtype=F64)
         assert engine.stacks
         for first in (1, 8, 256):
             parts = engine.stack(range(first, first + 4))

@@ -23,7 +23,7 @@ from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Activations, Calendar
 from digrad.clocks.links import LinkDelays
 from digrad.engines.event_state import Activation, EventState, Gradient, StepSizes
-from digrad.engines.events import Events
+from digrad.engines.events import EventEngine
 from digrad.networks import Network, build
 
 A = torch.tensor([[1, 2], [2, 1], [3, 1], [1, 4]], dtype=torch.float64)
@@ -44,14 +44,14 @@ def links_of(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Link
     return LinkDelays.of(net, clock, 8.0 if Needs.PULL in method.needs else 0.0, 8.0)
 
 
-def engine(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> Events:
+def engine(method: Asynchronous[Any, Any], net: Network, clock: Clock) -> EventEngine:
     links = links_of(method, net, clock)
     calendar = (
         BoundedStalenessCalendar(clock, links, method.every)
         if method.waits
         else Calendar(clock, links)
     )
-    return Events(method, net, calendar, dtype=torch.float64)
+    return EventEngine(method, net, calendar, dtype=torch.float64)
 
 
 def gradients(n: int) -> Gradient:
@@ -63,7 +63,7 @@ def gradients(n: int) -> Gradient:
     return at
 
 
-def begun(events: Events, trials: int = 1) -> EventState:
+def begun(events: EventEngine, trials: int = 1) -> EventState:
     x = torch.tensor(START, dtype=torch.float64).expand(trials, events.n, 2)
     return events.start(x.clone())
 
@@ -72,7 +72,7 @@ def steps(*lrs: float, schedule: Callable[[int], float] = lambda t: 1.0) -> Step
     return StepSizes(torch.tensor(lrs, dtype=torch.float64), schedule)
 
 
-def first(events: Events, count: int) -> Activations:
+def first(events: EventEngine, count: int) -> Activations:
     """The first wakes, as one round."""
     wakes = events.calendar.rounds(0, -(-count // events.n))
     degree = np.diff(events.calendar.links.first_out)[wakes.node[:count]].sum()
@@ -82,7 +82,7 @@ def first(events: Events, count: int) -> Activations:
 class OneLost(Clock):
     """Loses the first message from 0 to 2."""
 
-    def lost(self, sender: Any, receiver: Any, number: Any) -> Any:
+    def is_lost(self, sender: Any, receiver: Any, number: Any) -> Any:
         return (sender == 0) & (receiver == 2) & (number == 0)
 
 
@@ -171,7 +171,7 @@ TWINS: dict[str, tuple[Asynchronous[Any, Any], Any, dict[str, Any]]] = {
 
 def both(
     name: str, net: Network, clock: Clock, rounds: int, lr: float = 0.02
-) -> tuple[Events, EventState, naive_events.Naive]:
+) -> tuple[EventEngine, EventState, naive_events.Naive]:
     """Play the engine and its twin; what must be conserved is asked for after every event."""
     method, make, params = TWINS[name]
     events = engine(method, net, clock)
@@ -211,7 +211,7 @@ def test_the_engine_is_the_plain_loop(name: str, kind: str) -> None:
     check_conserved(events, flight)
 
 
-def check_conserved(events: Events, flight: EventState) -> None:
+def check_conserved(events: EventEngine, flight: EventState) -> None:
     state = flight.state.take(torch.arange(events.n))
     moving = events.on_the_way(flight)
     for name, (held, owed) in events.method.conserved(state, events.standing(flight)).items():

@@ -12,7 +12,7 @@ from digrad.clocks import Clock
 from digrad.clocks.links import LinkDelays
 from digrad.clocks.meetings import BlockingMeetings, MeetingEvents, Meetings
 from digrad.engines.event_state import Activation, EventState, StepSizes
-from digrad.engines.pairs import Pairs
+from digrad.engines.pairs import PairEngine
 from digrad.networks import build
 
 A = torch.tensor([[1, 2], [2, 1], [3, 1], [1, 4]], dtype=torch.float64)
@@ -25,7 +25,7 @@ def meetings(clock: Clock, every: int = 0, n: int = 4) -> Any:
     return BlockingMeetings(clock, links, every) if every else Meetings(clock, links)
 
 
-def begun(engine: Pairs) -> EventState:
+def begun(engine: PairEngine) -> EventState:
     return engine.start(torch.tensor(START, dtype=torch.float64).expand(1, engine.n, 2).clone())
 
 
@@ -47,7 +47,7 @@ def test_ad_psgd_reference() -> None:
     woke = [0, 1, 0, 2, 3, 0, 1]
     numbers = [woke[:k].count(i) for k, i in enumerate(woke)]
     partners = [(i + (1 if k % 2 == 0 else -1)) % 4 for k, i in enumerate(woke)]
-    engine = Pairs(ADPSGD(), meetings(Clock()))
+    engine = PairEngine(ADPSGD(), meetings(Clock()))
     flight = begun(engine)
     engine.play(flight, acts(*zip(woke, numbers, partners, strict=True)), gradient, steps(0.1))
     wanted = [[0.633, -0.4235], [0.1775, -0.1175], [0.2625, -0.3375], [0.585, -0.4725]]
@@ -61,7 +61,7 @@ def test_swarm_sgd_reference() -> None:
             for partner in partners:
                 played.append((node, done[node], partner))
                 done[node] += 1
-    engine = Pairs(SwarmSGD(2), meetings(Clock(), 2))
+    engine = PairEngine(SwarmSGD(2), meetings(Clock(), 2))
     flight = begun(engine)
     engine.play(flight, acts(*played), gradient, steps(0.1))
     wanted = [[0.4575, -0.1725], [-0.0449, 0.00555], [-0.0449, 0.00555], [0.26, -0.5175]]
@@ -92,7 +92,7 @@ def plain(method: Pairwise[Any], played: MeetingEvents, n: int, lr: float) -> An
 @pytest.mark.parametrize("clock", [Clock(), Clock(straggler=4.0, seed=5), Clock(latency=2.0)])
 @pytest.mark.parametrize("method", [ADPSGD(), SwarmSGD(1), SwarmSGD(3)])
 def test_the_engine_is_the_plain_loop(method: Pairwise[Any], clock: Clock) -> None:
-    engine = Pairs(method, meetings(clock, method.every if method.waits else 0, 7))
+    engine = PairEngine(method, meetings(clock, method.every if method.waits else 0, 7))
     flight = engine.advance(begun(engine), 0, 30, gradient, steps(0.05))
     played = engine.meetings.rounds(0, 30)
     np.testing.assert_allclose(
@@ -101,7 +101,7 @@ def test_the_engine_is_the_plain_loop(method: Pairwise[Any], clock: Clock) -> No
 
 
 def test_without_gradients_it_is_gossip() -> None:
-    engine = Pairs(ADPSGD(), meetings(Clock(), 0, 6))
+    engine = PairEngine(ADPSGD(), meetings(Clock(), 0, 6))
     x = torch.arange(12, dtype=torch.float64).view(1, 6, 2)
     flight = engine.start(x.clone())
     flight = engine.advance(flight, 0, 60, lambda x, who: torch.zeros_like(x), steps(1.0))

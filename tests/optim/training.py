@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.algorithms import ALGORITHMS, Algorithm, compressed, trials
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.networks import Network, binary_tree, build
 from digrad.optim import Decentralized, processes
 from digrad.theory import perron
@@ -109,7 +109,7 @@ def network_for(name: str, least: int = 4) -> Network:
 
 
 FORMS: dict[str, Algorithm[Any]] = {
-    name: make() for name, make in ALGORITHMS.items() if not issubclass(make, Estimated)
+    name: make() for name, make in ALGORITHMS.items() if not issubclass(make, EstimatedMethod)
 }
 FORMS |= {
     "push-pull cta": ALGORITHMS["push-pull"](y_form="cta"),  # type: ignore[call-arg]

@@ -20,7 +20,7 @@ from digrad.algorithms.robust_push_sum import RASGP, AsySPA
 from digrad.clocks.calendar import Activations
 from digrad.clocks.links import LinkDelays
 from digrad.engines.event_state import Activation, StepSizes
-from digrad.engines.events import Events
+from digrad.engines.events import EventEngine
 from digrad.networks import Network
 from digrad.peers.async_peer import ActivationRecord, AsyncPeer
 from digrad.peers.frames import hang_up
@@ -135,7 +135,7 @@ class Recorded:
 def replayed(
     method: Asynchronous[Any, Any], net: Network, nodes: list[AsyncPeer], lr: float
 ) -> Tensor:
-    events = Events(method, net, Recorded(net, nodes), dtype=torch.float64)  # type: ignore[arg-type]
+    events = EventEngine(method, net, Recorded(net, nodes), dtype=torch.float64)  # type: ignore[arg-type]
 
     def gradient(x: Tensor, who: Activation) -> Tensor:
         return torch.einsum("nij,ntj->nti", A[who.nodes], x - B[who.nodes, None])

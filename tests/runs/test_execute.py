@@ -18,7 +18,7 @@ import tomli_w
 import torch
 
 from digrad.algorithms import ALGORITHMS, Needs
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
 from digrad.base.metrics import VALUES, columns_of
@@ -287,7 +287,7 @@ def test_interrupted_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_interrupted_every_algorithm(tmp_path: Path) -> None:
-    of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, Estimated)}
+    of_samples = {a for a, make in ALGORITHMS.items() if issubclass(make, EstimatedMethod)}
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs if a not in of_samples]
     ring = NetworkSpec("undirected-ring", n=5, weights="lazy")
     algorithms = tuple(AlgorithmSpec(name) for name in fits)

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from digrad.algorithms import ALGORITHMS, check
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.base.errors import NetworkError
 from digrad.networks import build
 
@@ -75,7 +75,7 @@ def chosen(problem: str, network: int) -> list[str]:
         name
         for name, make in ALGORITHMS.items()
         if next(k for k in range(len(NETWORKS)) if accepts(name, k)) == network
-        and (problem == "logistic" or not issubclass(make, Estimated))  # those want samples
+        and (problem == "logistic" or not issubclass(make, EstimatedMethod))  # those want samples
     ]
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from digrad.algorithms import ALGORITHMS, MGPushDiging, PushPull, check
-from digrad.algorithms.compression.compressed import draws
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.compression.compressed import draws_randomly
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, NetworkError
 from digrad.engines.simulator import Simulator
@@ -69,7 +69,7 @@ def recursion(
 ) -> Recursion:
     options = {"schedule": StepDecay(0.5, 7), **options}
     engine = Simulator(suitable(algorithm), dtype=dtype)
-    kind = "logistic" if isinstance(algorithm, Estimated) else kind  # it has samples
+    kind = "logistic" if isinstance(algorithm, EstimatedMethod) else kind  # it has samples
     return Recursion(algorithm, engine, problem(kind, dtype), Trials(seeds, sizes), **options)
 
 
@@ -95,8 +95,10 @@ def stopping_at(r: Recursion, *stops: int, start: RunPosition | None = None) -> 
     return moment
 
 
-PLAIN = [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Estimated)]
-PLAIN = [name for name in PLAIN if not draws(ALGORITHMS[name]())]  # from streams of the recursion
+PLAIN = [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], EstimatedMethod)]
+PLAIN = [
+    name for name in PLAIN if not draws_randomly(ALGORITHMS[name]())
+]  # from streams of the recursion
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from digrad.algorithms import ALGORITHMS, Needs
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.base.errors import ParameterError
 from digrad.base.metrics import VALUES, columns_of
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec, to_table
@@ -67,7 +67,7 @@ def test_every_algorithm_is_the_simulators(tmp_path: Path, problem: KindSpec, wo
     """Blocks of three and two nodes; bytes and all; plotted beside the simulator's."""
     fits = [a for a in ALGORITHMS if Needs.TREES not in ALGORITHMS[a].needs]
     if problem == QUADRATIC:  # has no samples to remember
-        fits = [a for a in fits if not issubclass(ALGORITHMS[a], Estimated)]
+        fits = [a for a in fits if not issubclass(ALGORITHMS[a], EstimatedMethod)]
     algorithms = tuple(AlgorithmSpec(name) for name in fits)
     experiment = replace(SMALL, networks=(RING,), algorithms=algorithms, problem=problem)
     sim, real = execute.run(experiment, tmp_path / "sim"), tmp_path / "real"

@@ -17,9 +17,9 @@ from digrad.algorithms.contract import (
     Scale,
     Verb,
     add_changes,
-    rows_sent_early,
+    early_rows,
 )
-from digrad.algorithms.inner import inverse, tracked
+from digrad.algorithms.inner import inverse, update_trackers
 from digrad.base.errors import ParameterError, message
 
 
@@ -59,7 +59,7 @@ class _Accelerated(Algorithm[AcceleratedState]):
         return AcceleratedState(x)
 
     def step(self, s: AcceleratedState, g: Tensor, net: Mixer, lr: Scale) -> AcceleratedState:
-        y = tracked(s.y, s.g, g, getattr(net, self.y_verb), "cta")
+        y = update_trackers(s.y, s.g, g, getattr(net, self.y_verb), "cta")
         x = add_changes(net.pull(self.point(s), of="x"), [(-lr, y)])
         if s.last is not None:
             x = x.add_(s.x, alpha=self.beta).add_(s.last, alpha=-self.beta)
@@ -67,7 +67,7 @@ class _Accelerated(Algorithm[AcceleratedState]):
         return AcceleratedState(x, ahead, s.x if self.beta else None, y, g)
 
     def early(self, s: AcceleratedState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", self.y_verb, s.y), ("cta", "pull", self.point(s)))
+        return early_rows(("cta", self.y_verb, s.y), ("cta", "pull", self.point(s)))
 
     def point(self, s: AcceleratedState) -> Tensor:
         return s.x if s.s is None else s.s

@@ -112,7 +112,7 @@ def pass_on(
 
 
 @runtime_checkable
-class Drawing(Protocol):
+class DrawingMixer(Protocol):
     """A mixer that knows which step it is for, and draws."""
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
@@ -140,7 +140,7 @@ class Code(Protocol):
 
 
 @runtime_checkable
-class Coding(Protocol):
+class CodingMixer(Protocol):
     """A mixer over links on which rows can travel in a code."""
 
     def coded(self, code: Code) -> Mixer:
@@ -283,11 +283,11 @@ class Algorithm(Method[S]):
         rows, ``s.x`` is not read any more, and the result may have been put in its place.
         """
 
-    def anew(self, x: Tensor) -> S:
+    def restart(self, x: Tensor) -> S:
         """State to go on from models that differ, as after a loss."""
         return self.init(x)
 
-    def owed(self, s: S) -> Tensor | None:
+    def handover(self, s: S) -> Tensor | None:
         """What a node that leaves hands to another, so that the others go on as they are.
 
         None if there is no such thing: then the others begin anew from their models.
@@ -338,6 +338,6 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def rows_sent_early(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
+def early_rows(*mixed: tuple[Form, Verb, Tensor | None]) -> tuple[tuple[Verb, Tensor], ...]:
     """Pick what is mixed as it is, so that it can leave before the next gradients are known."""
     return tuple((verb, rows) for form, verb, rows in mixed if form == "cta" and rows is not None)

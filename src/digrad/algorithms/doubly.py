@@ -18,7 +18,7 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    rows_sent_early,
+    early_rows,
 )
 from digrad.algorithms.inner import Momentum
 from digrad.base.errors import lookup
@@ -85,11 +85,11 @@ class DSGD(Momentum, Algorithm[ModelState]):
         return self.state(ModelState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         return type(s)(FORMS[self.form](net.pull, s.x, (-lr, d), of="x"), *kept)
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early((self.form, "pull", s.x))
+        return early_rows((self.form, "pull", s.x))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Diffusion(Momentum, Algorithm[DiffusionState]):
         return self.state(DiffusionState)(x, x if self.form == "cta" else None)  # type: ignore[no-any-return]
 
     def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         x = self.point(s) - lr * d
         if self.form == "cta":
             return type(s)(x, net.pull(x, of="phi"), *kept)
@@ -160,7 +160,7 @@ class Extra(Algorithm[ExtraState]):
         return ExtraState((s.x - s.h) + wx - change, 0.5 * (s.x + wx) - change)
 
     def early(self, s: ExtraState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "pull", s.x))
+        return early_rows(("cta", "pull", s.x))
 
 
 def _corrected(s: PsiState, psi: Tensor) -> Tensor:
@@ -254,5 +254,5 @@ class Centralized(Momentum, Algorithm[CentralState]):
         return self.state(CentralState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: CentralState, g: Tensor, net: Mixer, lr: Scale) -> CentralState:
-        d, kept = self.update(s, self.regularized(net.mean(g), s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(net.mean(g), s, self.point), self.point)
         return type(s)(s.x - lr * d, *kept)

@@ -15,7 +15,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
-from digrad.algorithms.wrapper import Wrapper, joined
+from digrad.algorithms.wrapper import Wrapper, join_state
 from digrad.base.errors import ParameterError, message
 
 # By name in ``Estimator.names``; none before the first step.
@@ -164,7 +164,7 @@ ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
 SAID = ("needs", "exact", "overwrites", "columnwise", "root_weighted", "moves_by_n_pi")
 
 
-class Estimated(Wrapper):
+class EstimatedMethod(Wrapper):
     """A method whose gradients an estimator makes; its state is the method's, then the memory."""
 
     @property
@@ -189,7 +189,7 @@ class Estimated(Wrapper):
     def init(self, x: Tensor) -> Any:
         s = self.method.init(x)
         kind: Any = type(s)
-        return joined(kind, self.estimator.names)(*s)
+        return join_state(kind, self.estimator.names)(*s)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         own = self.inside(s)
@@ -200,7 +200,7 @@ class Estimated(Wrapper):
 
 
 @dataclass(frozen=True)
-class WithEstimator(Estimated):
+class WithEstimator(EstimatedMethod):
     """Any method that takes one gradient a step, with any estimator."""
 
     is_anonymous: ClassVar[bool] = True
@@ -220,7 +220,7 @@ class WithEstimator(Estimated):
         return self.with_estimator
 
 
-class _NamedEstimator(Estimated):
+class _NamedEstimator(EstimatedMethod):
     """A method and an estimator under a name of their own."""
 
     def __init_subclass__(cls) -> None:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from digrad.algorithms.contract import FORMS, Form, Mix, Scale
 from digrad.algorithms.inner_kinds import as_inner
-from digrad.algorithms.rules import SGD, Inner, Kept, decayed
-from digrad.algorithms.wrapper import joined
+from digrad.algorithms.rules import SGD, Inner, Kept, accumulate_momentum
+from digrad.algorithms.wrapper import join_state
 from digrad.base.errors import ParameterError, lookup, message, shown
 
 
@@ -85,9 +85,9 @@ class Momentum:
 
     def state(self, kind: Any) -> Any:
         """Return the type of states for what is remembered, ``kind`` ending in m."""
-        return joined(kind, self.rule.names[1:]) if self.rule else kind
+        return join_state(kind, self.rule.names[1:]) if self.rule else kind
 
-    def regularized(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
+    def add_weight_decay(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
         """G + λX, where weight decay belongs to the gradients."""
         rule = self.rule
         if rule is None or rule.decoupled or not rule.weight_decay:
@@ -115,7 +115,9 @@ def inverse(lr: Scale) -> Scale:
 PLACES = {"tracker": 0, "tracked": 1}
 
 
-def tracked(y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Form) -> Tensor:
+def update_trackers(
+    y: Tensor | None, last: Tensor | None, g: Tensor, mix: Mix, form: Form
+) -> Tensor:
     """Y⁺ = C(Y + G⁺ - G) or CY + G⁺ - G, ``last`` being G; Y⁰ = G⁰."""
     if y is None or last is None:
         return g
@@ -160,19 +162,19 @@ class TrackingMomentum(Momentum):
         """Whether trackers sum to the sum of the momenta instead of the gradients."""
         return self.placement == "tracked" and self.rule is not None
 
-    def followed(self, s: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
+    def tracked_rows(self, s: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the trackers follow, and what they followed last."""
         if not self.follows_momenta:
             return g, s.g
         assert isinstance(self.rule, SGD)
-        return decayed(s.m, g, self.rule.momentum), s.m
+        return accumulate_momentum(s.m, g, self.rule.momentum), s.m
 
     def track(
         self, s: Any, g: Tensor, mix: Mix, form: Form, point: Callable[[Any], Tensor]
     ) -> Tracked:
         """Make the trackers of a step and what it goes along, s having y, g and m."""
-        new, last = self.followed(s, self.regularized(g, s, point))
-        y = tracked(s.y, last, new, mix, form)
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, point))
+        y = update_trackers(s.y, last, new, mix, form)
         if self.follows_momenta:
             return Tracked(y, y, None, (new,))
         d, kept = self.update(s, y, point)

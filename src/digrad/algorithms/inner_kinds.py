@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from digrad.algorithms.rules import SGD, Adam, AdamW, Inner
-from digrad.algorithms.torch_rules import HOW, Torch
+from digrad.algorithms.torch_rules import HOW, TorchRule
 from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.base.own_code import is_own, load_object
 
@@ -120,7 +120,7 @@ def _of_torch(cls: type[torch.optim.Optimizer], options: dict[str, Any]) -> Inne
         unknown = {key for key in said if key not in {f.name for f in fields(_any(ours))}}
         if unknown <= plain:
             return _made(ours, {key: value for key, value in said.items() if key not in unknown})
-    return Torch.of(cls, said)
+    return TorchRule.of(cls, said)
 
 
 def _any(value: Any) -> Any:

@@ -18,7 +18,7 @@ from digrad.algorithms.contract import (
     Needs,
     Scale,
     Verb,
-    rows_sent_early,
+    early_rows,
 )
 from digrad.algorithms.inner import TrackingMomentum
 from digrad.base.errors import lookup
@@ -64,12 +64,12 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:
         x_form, y_form = self.forms
-        return rows_sent_early((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
+        return early_rows((y_form, self.y_verb, s.y), (x_form, "pull", s.x))
 
     def tracker(self, s: TrackingState) -> Tensor | None:
         return s.y
 
-    def owed(self, s: TrackingState) -> Tensor | None:
+    def handover(self, s: TrackingState) -> Tensor | None:
         # Σ y = Σ g is all that binds the nodes: whoever adds y - g of one that leaves keeps it.
         last = s.m if self.follows_momenta else s.g
         return torch.zeros_like(s.x) if s.y is None or last is None else s.y - last

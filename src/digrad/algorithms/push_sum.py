@@ -23,7 +23,7 @@ from digrad.algorithms.contract import (
     add_changes,
     check_every,
     combine_then_adapt,
-    rows_sent_early,
+    early_rows,
 )
 from digrad.algorithms.inner import Momentum, TrackingMomentum
 from digrad.algorithms.rules import Kept
@@ -77,11 +77,11 @@ class _Untracked(Momentum, Algorithm[PushSumState]):
 
     def direction(self, s: PushSumState, g: Tensor) -> tuple[Tensor, Kept]:
         """Return what a step goes along, and what is to be remembered."""
-        d, kept = self.update(s, self.regularized(g, s, self.point), self.point)
+        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
         return d, kept
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.w))
+        return early_rows(("cta", "push", s.w))
 
     def point(self, s: PushSumState) -> Tensor:
         return s.x if s.w is None else s.x / s.w
@@ -141,7 +141,7 @@ class OSGP(_Untracked):
         return type(s)(x, net.push(w, of="w"), *kept)
 
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.x), ("cta", "push", s.w))
+        return early_rows(("cta", "push", s.x), ("cta", "push", s.w))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
 
     def early(self, s: DigingState) -> tuple[tuple[Verb, Tensor], ...]:
         u_form, y_form = self.forms
-        return rows_sent_early((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
+        return early_rows((y_form, "push", s.y), (u_form, "push", s.u), ("cta", "push", s.v))
 
     def point(self, s: DigingState) -> Tensor:
         return s.u / s.v
@@ -299,11 +299,11 @@ class Sonata(TrackingMomentum, Algorithm[SonataState]):
         return self.state(SonataState)(x, _ones(x))  # type: ignore[no-any-return]
 
     def early(self, s: SonataState) -> tuple[tuple[Verb, Tensor], ...]:
-        return rows_sent_early(("cta", "push", s.phi))
+        return early_rows(("cta", "push", s.phi))
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         momenta = self.follows_momenta
-        new, last = self.followed(s, self.regularized(g, s, self.point))
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, self.point))
         y = new if s.z is None or last is None else (s.z + new - last) / s.phi
         d, kept = (y, (new,)) if momenta else self.update(s, y, self.point)
         phi = net.push(s.phi, of="phi")

@@ -92,7 +92,7 @@ class SGD(_Rule):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        share("momentum", self.momentum)
+        check_share("momentum", self.momentum)
         check_decay(self.weight_decay)
         if self.nesterov and not self.momentum:
             raise ParameterError(message("nesterov needs a momentum", hint="set momentum = 0.9"))
@@ -104,7 +104,7 @@ class SGD(_Rule):
     def __call__(self, kept: Kept, direction: Tensor) -> tuple[Tensor, Kept]:
         if not self.momentum:
             return direction, kept  # what was remembered stays, as PyTorch has it
-        m = decayed(kept[0] if kept else None, direction, self.momentum)
+        m = accumulate_momentum(kept[0] if kept else None, direction, self.momentum)
         return (torch.add(direction, m, alpha=self.momentum) if self.nesterov else m), (m,)
 
 
@@ -137,7 +137,7 @@ class AdamW(_Rule):
             what = f"betas must be two numbers, got {shown(betas)}"
             raise ParameterError(message(what, hint=hint))
         for k, beta in enumerate(betas):
-            share(f"betas[{k}]", beta)
+            check_share(f"betas[{k}]", beta)
         object.__setattr__(self, "betas", tuple(map(float, betas)))  # a file gives a list
         if not _is_number(self.eps) or not self.eps > 0:
             what = f"eps must be more than 0, got {shown(self.eps)}"
@@ -177,10 +177,10 @@ def _filled(beta: float, k: Tensor, like: Tensor) -> Tensor:
     return torch.expm1(k * log(beta)).neg().to(like)
 
 
-def decayed(m: Tensor | None, new: Tensor, beta: float) -> Tensor:
+def accumulate_momentum(m: Tensor | None, new: Tensor, beta: float) -> Tensor:
     """βM + N; N where there is no M yet.
 
-    >>> decayed(torch.ones(1), torch.ones(1), 0.5)
+    >>> accumulate_momentum(torch.ones(1), torch.ones(1), 0.5)
     tensor([1.5000])
     """
     return new if m is None else torch.add(new, m, alpha=beta)
@@ -190,7 +190,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def share(name: str, value: Any) -> None:
+def check_share(name: str, value: Any) -> None:
     """Refuse what is no share that a memory can keep of itself."""
     if not _is_number(value) or not 0 <= value < 1:
         what = f"{name} must lie in [0, 1), got {shown(value)}"

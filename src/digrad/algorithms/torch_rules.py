@@ -20,7 +20,7 @@ DECAY, RATES = 0.1, (1.0, 0.25, 2.0)  # that classes are tried out with
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchRule:
     """A class of ``torch.optim``, fed with directions, as a rule.
 
     It steps from 0 with step size 1 and without weight decay, so that what it moves by is -D to
@@ -38,7 +38,7 @@ class Torch:
     keeps: tuple[tuple[str, bool], ...] = ()  # what it remembers besides, as it did before
 
     @classmethod
-    def of(cls, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> "Torch":
+    def of(cls, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> "TorchRule":
         """Try a class out, and take it or say why not."""
         takes = signature(kind).parameters
         own = dict(options)
@@ -80,7 +80,7 @@ class Torch:
         decay = own.pop("weight_decay", self.weight_decay)
         kept = {key: value for key, value in own.items() if value is not None}
         said = tuple((key, _hashable(value)) for key, value in (dict(self.said) | kept).items())
-        return Torch(self.cls, said, decay, self.decay, tuple(self._memory.items()))
+        return TorchRule(self.cls, said, decay, self.decay, tuple(self._memory.items()))
 
     @cached_property
     def _memory(self) -> dict[str, bool]:

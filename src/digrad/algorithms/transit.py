@@ -31,18 +31,18 @@ from digrad.algorithms.contract import (
     pass_on,
 )
 from digrad.algorithms.counting import Call, try_steps
-from digrad.algorithms.estimators import SAID, Estimated, WithEstimator
-from digrad.algorithms.wrapper import Wrapper, joined
+from digrad.algorithms.estimators import SAID, EstimatedMethod, WithEstimator
+from digrad.algorithms.wrapper import Wrapper, join_state
 from digrad.base.errors import ParameterError, message
 
 
-def in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
+def remember_in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
     """Return the algorithm with a memory for so many links into a node; as it is, for none."""
     if not links:
         return algorithm
-    if isinstance(algorithm, Estimated):
-        return WithEstimator(in_transit(algorithm.method, links), algorithm.estimator)
-    return DelayedMessages(algorithm, links) if pushes(algorithm) else algorithm
+    if isinstance(algorithm, EstimatedMethod):
+        return WithEstimator(remember_in_transit(algorithm.method, links), algorithm.estimator)
+    return DelayedMessages(algorithm, links) if push_calls(algorithm) else algorithm
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class DelayedMessages(Wrapper):
         for name in SAID:
             if name != "overwrites":
                 object.__setattr__(self, name, getattr(self.method, name))
-        often = Counter(call.of for call in pushes(self.method))
+        often = Counter(call.of for call in push_calls(self.method))
         for name, count in often.items():
             if not name or count > 1:
                 what = f"{method_name(self.method)} pushes {name or 'a variable'} more than once "
                 what += "a step, so it cannot be told what is in transit of which"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
                 raise ParameterError(message(what, hint=hint))
-        object.__setattr__(self, "_pushed", tuple(pushes(self.method)))
+        object.__setattr__(self, "_pushed", tuple(push_calls(self.method)))
 
     _pushed: ClassVar[tuple[Call, ...]]
 
@@ -90,7 +90,7 @@ class DelayedMessages(Wrapper):
         kind: Any = type(s)
         widths = [x.shape[-1] if call.width > 1 else 1 for call in self._pushed]
         empty = [x.new_zeros(*x.shape[:-1], width) for width in widths for _ in range(self.links)]
-        return joined(kind, self.names)(*s, *empty)
+        return join_state(kind, self.names)(*s, *empty)
 
     def step(self, s: Any, g: Tensor, net: Mixer, lr: Scale) -> Any:
         mixer = _WaitingMixer(net, self._waiting(s))
@@ -123,6 +123,6 @@ class _WaitingMixer(MixerBase):
         return mixed  # type: ignore[no-any-return]
 
 
-def pushes(algorithm: Algorithm[Any]) -> list[Call]:
+def push_calls(algorithm: Algorithm[Any]) -> list[Call]:
     """Return the pushes of one step, once an algorithm has its stride."""
     return [call for call in try_steps(algorithm)[1][-1] if call.verb == "push"]

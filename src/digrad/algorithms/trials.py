@@ -15,7 +15,7 @@ from torch import Tensor
 from digrad.algorithms.contract import (
     Algorithm,
     Change,
-    Drawing,
+    DrawingMixer,
     Mixer,
     MixerBase,
     MixerVerb,
@@ -67,7 +67,7 @@ class RecordingMixer(CountingMixer):
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Leave that to the mixer."""
-        assert isinstance(self._inner, Drawing)
+        assert isinstance(self._inner, DrawingMixer)
         return self._inner.uniforms(like, purpose, nodes)
 
     def mix(self, verb: Any, rows: Tensor, changes: tuple[Change, ...], of: str) -> Tensor:
@@ -107,7 +107,7 @@ class Rehearsal:
 
     def gradient(self, t: int, x: Tensor) -> Tensor:
         """Return what node i sees at row i of x in step t."""
-        curvature, optimum = problem_of(self.net.n)
+        curvature, optimum = problem_data(self.net.n)
         noise = self.noise * _drawn(self.net.n, DIM, seed=1000 + t)
         return self.size * (curvature * (x - optimum) + noise)
 
@@ -144,14 +144,14 @@ def _drawn(*shape: int, seed: int) -> Tensor:
 
 
 @cache
-def problem_of(n: int) -> tuple[Tensor, Tensor]:
+def problem_data(n: int) -> tuple[Tensor, Tensor]:
     """aᵢ, between 1/2 and 3/2, and bᵢ."""
     return 1 + _drawn(n, DIM, seed=1).tanh() / 2, 2 * _drawn(n, DIM, seed=2)
 
 
 def optimum(n: int) -> Tensor:
     """Return the minimiser of the sum, Σ aᵢ ⊙ bᵢ / Σ aᵢ."""
-    curvature, own = problem_of(n)
+    curvature, own = problem_data(n)
     return (curvature * own).sum(0) / curvature.sum(0)
 
 

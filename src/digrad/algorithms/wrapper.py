@@ -14,11 +14,11 @@ from digrad.algorithms.contract import Algorithm, Scale
 
 
 @lru_cache(maxsize=256)
-def joined(kind: Any, names: tuple[str, ...]) -> Any:
+def join_state(kind: Any, names: tuple[str, ...]) -> Any:
     """Return a type of states with the variables of one, and more.
 
     >>> from digrad.algorithms.doubly import ModelState
-    >>> joined(ModelState, ("k",))._fields
+    >>> join_state(ModelState, ("k",))._fields
     ('x', 'm', 'k')
     """
     if not names:
@@ -34,7 +34,7 @@ def joined(kind: Any, names: tuple[str, ...]) -> Any:
 
 def _rebuilt(base: Any, lineage: tuple[tuple[str, ...], ...], values: tuple[Any, ...]) -> Any:
     for names in lineage:
-        base = joined(base, names)
+        base = join_state(base, names)
     return base(*values)
 
 

@@ -182,7 +182,7 @@ class BoundedStalenessCalendar:
         known = self._spent[node]
         if number >= len(known):
             more = np.arange(len(known), len(known) + AHEAD)
-            known.extend(self.clock.computing(np.full(AHEAD, node), more).tolist())
+            known.extend(self.clock.compute_times(np.full(AHEAD, node), more).tolist())
         return known[number]
 
     def _jitter(self, link: int, number: int) -> float:

@@ -87,7 +87,7 @@ class Calendar:
         """Return when each node wakes next, (n, ahead)."""
         number = count[:, None] + np.arange(ahead)
         node = np.broadcast_to(np.arange(len(count))[:, None], number.shape)
-        spent = self.clock.computing(node, number)
+        spent = self.clock.compute_times(node, number)
         return np.cumsum(np.concatenate([time[:, None], spent], axis=1), axis=1)[:, 1:]
 
     def _reads(
@@ -106,7 +106,7 @@ class Calendar:
         # A message without delay is there for those who wake later in that instant.
         late = (delay == 0) & (sender > receiver)
         arrival[late] = np.nextafter(arrival[late], np.inf)
-        lost = self.clock.lost(sender, receiver, number)
+        lost = self.clock.is_lost(sender, receiver, number)
         reads = np.full(len(link), -1)
         order = np.argsort(receiver, kind="stable")
         bounds = np.searchsorted(receiver[order], np.arange(self.links.n + 1))

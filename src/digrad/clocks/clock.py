@@ -181,10 +181,10 @@ class Clock:
             what = f"the trace has times of {len(self.trace)} nodes, the network has {nodes}"
             raise ParameterError(message(what, hint="give every node one or more"))
 
-    def computing(self, node: Integers, number: Integers) -> Floats:
+    def compute_times(self, node: Integers, number: Integers) -> Floats:
         """Return how long the ``number``-th gradient of a node takes, from 0 on.
 
-        >>> Clock(straggler=5.0).computing(np.array([0, 1]), np.array([7, 7])).round(3).tolist()
+        >>> Clock(straggler=5.0).compute_times(np.array([0, 1]), np.array([7, 7])).round(3).tolist()
         [6.043, 2.241]
         """
         if self.trace:
@@ -207,7 +207,7 @@ class Clock:
             -self.jitter * np.log(uniform(self.seed, JITTER, sender, number, receiver))
         )
 
-    def lost(
+    def is_lost(
         self, sender: Integers, receiver: Integers, number: Integers
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Say which messages are lost: not if as many as may be in a row would have been."""
@@ -226,7 +226,7 @@ class Clock:
             return np.zeros(len(number), dtype=bool)
         return np.asarray(uniform(self.seed, LOSS, sender, number, receiver) < self.loss)
 
-    def steady(self, edges: Integers, sizes: Floats, known: Capacities | None) -> Floats:
+    def steady_delays(self, edges: Integers, sizes: Floats, known: Capacities | None) -> Floats:
         """Return the part of each link's delay that does not change: latency + bytes/bandwidth.
 
         Args:

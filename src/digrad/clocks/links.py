@@ -42,7 +42,9 @@ class LinkDelays:
         each = np.repeat([pull_bytes, push_bytes], [len(pulls), len(pushes)])
         edges, place = np.unique(both, axis=0, return_inverse=True)
         sizes = np.bincount(place.ravel(), each, minlength=len(edges)) + scalars
-        return cls(net.n, edges, clock.steady(edges, np.asarray(sizes, np.float64), net.capacities))
+        return cls(
+            net.n, edges, clock.steady_delays(edges, np.asarray(sizes, np.float64), net.capacities)
+        )
 
     def over(self, steps: range) -> Floats:
         """Return the steady part of the delays in some steps, (steps, links): always the same."""
@@ -92,7 +94,7 @@ class ChangingLinkDelays:
             for sent, size in enumerate((0.0, pull_bytes, push_bytes, pull_bytes + push_bytes)):
                 if size:
                     sizes = np.full(len(edges), size)
-                    times[k, sent] = clock.steady(edges, sizes, slot.capacities)
+                    times[k, sent] = clock.steady_delays(edges, sizes, slot.capacities)
         return cls(net.n, edges, net, times)
 
     def over(self, steps: range) -> Floats:

@@ -119,7 +119,7 @@ class BlockingMeetings:
         )
 
     def _computing(self, node: int, number: int) -> float:
-        return float(self.clock.computing(np.array([node]), np.array([number]))[0])
+        return float(self.clock.compute_times(np.array([node]), np.array([number]))[0])
 
     def _next(self, now: _MeetingState) -> Iterator[tuple[int, int, float, int]]:
         """Play one gradient."""

@@ -107,7 +107,7 @@ class SynchronousSchedule:
         """Return computing times (steps, nodes), and delays (steps, links) of each trip."""
         number = np.arange(start * self.gradients, stop * self.gradients)
         node = np.arange(self.n)
-        spent = self.clock.computing(*np.broadcast_arrays(node[None], number[:, None]))
+        spent = self.clock.compute_times(*np.broadcast_arrays(node[None], number[:, None]))
         computing = spent.reshape(stop - start, self.gradients, self.n).sum(1)
         delays = [self._delays(e, trip.links, start, stop) for e, trip in enumerate(self.trips)]
         return computing, delays

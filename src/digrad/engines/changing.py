@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, add_changes
-from digrad.engines.simulator import Product, Simulator, Weights, is_sparse
+from digrad.engines.simulator import MatrixMixer, Simulator, WeightMatrix, is_sparse
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import Slot
 from digrad.networks.timetable import Timetable
@@ -19,10 +19,10 @@ Parts = tuple[Tensor, ...]  # of some steps, or of one: R and C, and what ``Parc
 
 def simulator(
     net: AnyNetwork, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-) -> "Simulator | Changing":
+) -> "Simulator | ChangingSimulator":
     """Return the engine for all nodes of a network here, which may change."""
     if isinstance(net, Timetable):
-        return Changing(net, device=device, dtype=dtype)
+        return ChangingSimulator(net, device=device, dtype=dtype)
     return Simulator(net, device=device, dtype=dtype)
 
 
@@ -32,10 +32,10 @@ def mixes_sparsely(net: AnyNetwork) -> bool:
     return any(is_sparse(W) for slot in slots for W in (slot.R, slot.C))
 
 
-class ChangingMixer(Product):
+class ChangingMixer(MatrixMixer):
     """The mixer of one step."""
 
-    def __init__(self, pull: Weights, push: Weights) -> None:
+    def __init__(self, pull: WeightMatrix, push: WeightMatrix) -> None:
         self._pull, self._push = pull, push
 
 
@@ -45,7 +45,9 @@ class LossyMixer(ChangingMixer):
     It hands out what each link brings, and does not add it up: see ``algorithms.transit``.
     """
 
-    def __init__(self, pull: Weights, push: Weights, inflow: Parts, senders: Tensor) -> None:
+    def __init__(
+        self, pull: WeightMatrix, push: WeightMatrix, inflow: Parts, senders: Tensor
+    ) -> None:
         super().__init__(pull, push)
         self._own, self._shares, self.arrives = inflow
         self._senders = senders
@@ -57,7 +59,7 @@ class LossyMixer(ChangingMixer):
         return [self._own * rows, *(share * rows.index_select(-2, j) for share, j in links)]
 
 
-class Changing:
+class ChangingSimulator:
     """All nodes of a timetable here; leading axes are free, as in ``Simulator``."""
 
     def __init__(
@@ -106,11 +108,11 @@ class Changing:
     def mixer(self, pull: Tensor, push: Tensor, *inflow: Tensor) -> ChangingMixer:
         """Return the mixer of one step from its part of ``stack``."""
         if not inflow:
-            return ChangingMixer(Weights(pull), Weights(push))
-        return LossyMixer(Weights(pull), Weights(push), inflow, self._senders)
+            return ChangingMixer(WeightMatrix(pull), WeightMatrix(push))
+        return LossyMixer(WeightMatrix(pull), WeightMatrix(push), inflow, self._senders)
 
     def _turn(self, slot: Slot) -> ChangingMixer:
-        pull, push = (Weights.of(W, self._device, self._dtype) for W in (slot.R, slot.C))
+        pull, push = (WeightMatrix.of(W, self._device, self._dtype) for W in (slot.R, slot.C))
         return ChangingMixer(pull, push)
 
     def _stretch(self, t: int) -> tuple[Parts, int]:

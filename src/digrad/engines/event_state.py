@@ -86,7 +86,7 @@ class EventState:
     waiting: PendingMessages | None
 
 
-def by_node(values: Any) -> dict[str, Tensor]:
+def put_node_first(values: Any) -> dict[str, Tensor]:
     """Lay variables out with the node first."""
     return {k: v.transpose(0, 1).contiguous() for k, v in values._asdict().items()}
 
@@ -97,7 +97,7 @@ def _kind(fields: tuple[str, ...], parcels: tuple[str, ...]) -> Any:
     return namedtuple("Stored", [*fields, *extra])  # fields known at run time
 
 
-def stored(flight: EventState) -> Any:
+def pack_state(flight: EventState) -> Any:
     """Return a NamedTuple of tensors: the state's own fields first, the trial first in each."""
     parcels = dict(flight.parcels.items()) if flight.parcels is not None else {}
     kind = _kind(flight.state.kind._fields, tuple(parcels))
@@ -108,7 +108,7 @@ def stored(flight: EventState) -> Any:
     return kind(*values)
 
 
-def taken_up(found: Any, state: Any, parcel: Any) -> EventState:
+def unpack_state(found: Any, state: Any, parcel: Any) -> EventState:
     """Go on from what was stored: copies, which steps may overwrite."""
     values = found._asdict()
     own = {name: values[name].transpose(0, 1) for name in state._fields}

@@ -26,7 +26,7 @@ from digrad.engines.event_state import (
     Gradient,
     StepSizes,
     VariableTable,
-    by_node,
+    put_node_first,
 )
 from digrad.networks.network import Network
 
@@ -128,7 +128,7 @@ CACHED = 1 << 17  # numbers of these that a cache holds
 ON_A_GPU = 1 << 28  # the same where waves are to be wide, as each is many launches
 
 
-class Events:
+class EventEngine:
     """Runs one asynchronous method over one network on one clock.
 
     Args:
@@ -166,10 +166,10 @@ class Events:
     def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
-        first = by_node(self.method.parcel(state))
+        first = put_node_first(self.method.parcel(state))
         # The first slot is for what nobody reads.
         parcels = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in first.items()}
-        own = VariableTable(self.state_kind, by_node(state))
+        own = VariableTable(self.state_kind, put_node_first(state))
         return EventState(own, VariableTable(self.parcel_kind, parcels), self._dispatcher.start())
 
     def advance(

@@ -14,13 +14,13 @@ from digrad.engines.event_state import (
     Gradient,
     StepSizes,
     VariableTable,
-    by_node,
+    put_node_first,
 )
 
 STRETCH = 4096  # gradients whose acts are found at once, at least
 
 
-class Pairs:
+class PairEngine:
     """Runs one method of meetings.
 
     Args:
@@ -42,7 +42,9 @@ class Pairs:
 
     def start(self, x: Tensor) -> EventState:
         """Begin at x, (trials, nodes, dim)."""
-        return EventState(VariableTable(self.state_kind, by_node(self.method.init(x))), None, None)
+        return EventState(
+            VariableTable(self.state_kind, put_node_first(self.method.init(x))), None, None
+        )
 
     def advance(
         self, flight: EventState, start: int, stop: int, gradient: Gradient, steps: StepSizes
@@ -61,7 +63,7 @@ class Pairs:
         self, flight: EventState, acts: MeetingEvents, gradient: Gradient, steps: StepSizes
     ) -> None:
         """Do some acts."""
-        for wave in waves(acts):
+        for wave in cut_into_waves(acts):
             self._wave(flight, acts, np.array(wave), gradient, steps)
 
     def _wave(
@@ -88,7 +90,7 @@ class Pairs:
         flight.state.put(others, other)
 
 
-def waves(acts: MeetingEvents) -> list[list[int]]:
+def cut_into_waves(acts: MeetingEvents) -> list[list[int]]:
     """Cut acts into waves: different nodes in each, and all of them meet somebody or none does."""
     found: dict[tuple[int, bool], list[int]] = {}
     level: dict[int, int] = {}

@@ -14,11 +14,11 @@ SPARSE_N = 128  # below it a dense product is faster whatever the number of link
 SPARSE_SHARE = 0.05  # of nonzero weights, above which a dense product is faster
 
 
-class Product:
+class MatrixMixer:
     """A mixer for all nodes of a network: two matrices to multiply with."""
 
-    _pull: "Weights"
-    _push: "Weights"
+    _pull: "WeightMatrix"
+    _push: "WeightMatrix"
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
         """R(X + Σ αD)."""
@@ -38,7 +38,7 @@ class Product:
         return bool(self._pull.is_sparse or self._push.is_sparse)
 
 
-class Simulator(Product):
+class Simulator(MatrixMixer):
     """All nodes here; leading axes are free, so (trials, nodes, dim) runs all trials at once.
 
     Large sparse networks stay sparse: a step then costs links x dim, not n² x dim.
@@ -55,8 +55,8 @@ class Simulator(Product):
         self.n = net.n
         self.rows = slice(0, net.n)
         self.nodes = torch.arange(net.n, device=device)
-        self._pull = Weights.of(net.R, device, dtype)
-        self._push = Weights.of(net.C, device, dtype)
+        self._pull = WeightMatrix.of(net.R, device, dtype)
+        self._push = WeightMatrix.of(net.C, device, dtype)
 
     def at(self, t: int) -> "Simulator":
         """Return the mixer of step t: this one, since the network stays as it is."""
@@ -69,7 +69,7 @@ def is_sparse(W: csr_array) -> bool:
     return bool(max(W.shape) >= SPARSE_N and W.nnz <= SPARSE_SHARE * height * width)
 
 
-class Weights:
+class WeightMatrix:
     """One weight matrix, or a block of one, on the device: dense or sparse as it pays."""
 
     def __init__(self, matrix: Tensor, *, is_sparse: bool = False) -> None:
@@ -77,7 +77,7 @@ class Weights:
         self._alone = matrix if is_sparse else matrix.unsqueeze(0)  # for one trial
 
     @classmethod
-    def of(cls, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> "Weights":
+    def of(cls, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> "WeightMatrix":
         """Put a matrix there, as it pays."""
         sparse = is_sparse(W)
         matrix = _sparse(W, dtype) if sparse else torch.from_numpy(W.toarray())

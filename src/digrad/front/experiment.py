@@ -10,7 +10,7 @@ from torch import nn
 
 from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
 from digrad.algorithms import methods as names_of_methods
-from digrad.algorithms.compression.compressed import Compressed, CompressedMethod, compressed
+from digrad.algorithms.compression.compressed import CompressedMethod, CompressingMethod, compressed
 from digrad.algorithms.inner_kinds import written
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.tables import arguments, typed
@@ -182,7 +182,7 @@ def _describe_algorithm(
 ) -> AlgorithmSpec:
     """Say of an algorithm what a file can say: its name and parameters, or that it was given."""
     inside, table = method, dict[str, Any]()
-    if isinstance(method, Compressed | BroadcastCPP):
+    if isinstance(method, CompressingMethod | BroadcastCPP):
         table = method.compress.table()
         inside = method.method if isinstance(method, CompressedMethod) else method
     known = name or _name(inside, clock)

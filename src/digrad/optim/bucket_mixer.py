@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 
-from digrad.algorithms.compression.mixer import drawn
+from digrad.algorithms.compression.mixer import draw_uniforms
 from digrad.algorithms.contract import Change, Code, Mixer, Verb
 from digrad.base.counters import Sampler
 from digrad.engines.processes.linked import CodedMixer, SentCounter
@@ -115,7 +115,7 @@ class BucketMixer:
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1) by purpose, node, step and column: see ``Drawing``."""
-        return drawn(self._sampler, self._t, self._first, like, purpose, nodes)
+        return draw_uniforms(self._sampler, self._t, self._first, like, purpose, nodes)
 
     def coded(self, code: Code) -> CodedMixer:
         """Return the verbs for rows in a code."""

@@ -19,7 +19,7 @@ from digrad.algorithms import Algorithm, check
 from digrad.algorithms.compression.compressed import check_messages
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
-from digrad.algorithms.transit import in_transit
+from digrad.algorithms.transit import remember_in_transit
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.former_names import takes_former_names
 from digrad.networks import AnyNetwork
@@ -136,7 +136,7 @@ class Decentralized(StoredOptimizer):
         net = self._run.network(network, self.layout)
         check(method, net)
         check_messages(method, net, self.layout.dim, self._run.message_dtype)
-        self._method = in_transit(method, silent_links(net))
+        self._method = remember_in_transit(method, silent_links(net))
         self._groups = Groups(self._method, lr, weight_decay)
         groups = [dict(one) for one in self.layout.groups]
         settings = self._groups.check(groups)

@@ -12,7 +12,7 @@ from torch import Tensor
 from digrad.algorithms import as_algorithm
 from digrad.algorithms.compression.compressed import compressed
 from digrad.algorithms.contract import Algorithm, method_name
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner
@@ -36,7 +36,7 @@ def prepare_method(
 ) -> Any:
     """Return the algorithm with its inner optimizer and its compression."""
     method: Any = as_algorithm(algorithm)
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         what = f"{method_name(method)} wants gradients of single samples, which"
         hint = f"use {method.method!r} here; digrad run and digrad train take both"
         raise ParameterError(message(f"{what} backward does not leave", hint=hint))

@@ -58,14 +58,14 @@ class Rows:
         whether all nodes have the same model.
         """
         self.move(engine)
-        begin = self.algorithm.init if common else self.algorithm.anew
+        begin = self.algorithm.init if common else self.algorithm.restart
         for bucket in self.buckets:
             bucket.settle(self.algorithm, begin(bucket.models))
 
     @property
-    def owed(self) -> Tensor | None:
+    def handover(self) -> Tensor | None:
         """What a node that leaves hands to another; none if the method has no such thing."""
-        parts = [self.algorithm.owed(bucket.state) for bucket in self.buckets]
+        parts = [self.algorithm.handover(bucket.state) for bucket in self.buckets]
         known = [part for part in parts if part is not None]
         return torch.cat(known, -1) if len(known) == len(parts) else None
 

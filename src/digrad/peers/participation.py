@@ -218,7 +218,7 @@ class PeerParticipation(Participation):
         """Return who takes over the tracker of a node that leaves; nobody, if there is none."""
         net, members = self.session.network, self.session.epoch.members
         after = [i for j, i in net.push_graph.edges.tolist() if members[j] == leaver]
-        if not after or self._rows.owed is None:
+        if not after or self._rows.handover is None:
             return ""
         return str(members[min(after)])
 
@@ -236,7 +236,7 @@ class PeerParticipation(Participation):
 
     def _see_off(self, leaver: str) -> None:
         """Part from a node that leaves: all are at one place, and nothing is on its way."""
-        session, owed, heir = self.session, self._rows.owed, self._heir(leaver)
+        session, owed, heir = self.session, self._rows.handover, self._heir(leaver)
         rank = {name: k for k, name in enumerate(session.epoch.members)}
         assert owed is not None
         if session.node == leaver:

@@ -13,10 +13,10 @@ from digrad.engines.event_state import (
     EventState,
     StepSizes,
     VariableTable,
-    stored,
-    taken_up,
+    pack_state,
+    unpack_state,
 )
-from digrad.engines.events import Events
+from digrad.engines.events import EventEngine
 from digrad.networks import Network, build
 from digrad.runs.timing import MessageSizes, asynchronous_timing
 
@@ -43,7 +43,7 @@ class _Watched(VariableTable):
         super().put(rows, values)
 
 
-def network(method: Asynchronous[Any, Any]) -> Network:
+def small_network(method: Asynchronous[Any, Any]) -> Network:
     """Return a small network that a method takes."""
     for name in NETWORKS:
         net = build(name, 7)
@@ -55,14 +55,14 @@ def network(method: Asynchronous[Any, Any]) -> Network:
     raise FailedCheckError("no small network suits it", "ask for less in needs")
 
 
-def play(
+def play_rounds(
     method: Asynchronous[Any, Any], *cuts: int, watched: bool = False
-) -> tuple[Events, EventState]:
+) -> tuple[EventEngine, EventState]:
     """Play some rounds with late, reordered and, if it may be, lost messages."""
     clock = Clock(jitter=0.7, straggler=3.0, loss=0.0 if method.loses else 0.3)
-    net = network(method)
-    on_clock = asynchronous_timing(method, net, clock, MessageSizes(8.0 * DIM, 8.0))
-    events = Events(method, net, on_clock.calendar, dtype=torch.float64)  # type: ignore[arg-type]
+    net = small_network(method)
+    timing = asynchronous_timing(method, net, clock, MessageSizes(8.0 * DIM, 8.0))
+    events = EventEngine(method, net, timing.calendar, dtype=torch.float64)  # type: ignore[arg-type]
     flight = events.start(torch.zeros(1, net.n, DIM, dtype=torch.float64))
     steps = StepSizes(torch.tensor([0.01], dtype=torch.float64), lambda t: 1.0)
     if watched:
@@ -71,7 +71,7 @@ def play(
     for stop in (*cuts, ROUNDS):
         flight = events.advance(flight, start, stop, _gradient, steps)
         if stop < ROUNDS:
-            flight = taken_up(stored(flight), events.state_kind, events.parcel_kind)
+            flight = unpack_state(pack_state(flight), events.state_kind, events.parcel_kind)
         start = stop
     return events, flight
 
@@ -82,12 +82,12 @@ def _gradient(x: Any, who: Activation) -> Any:
 
 def check_purity(method: Asynchronous[Any, Any]) -> None:
     """Neither give nor take changes the state that it is handed."""
-    play(method, watched=True)
+    play_rounds(method, watched=True)
 
 
 def check_conserved(method: Asynchronous[Any, Any]) -> None:
     """What must be conserved is, with late, reordered and lost messages."""
-    events, flight = play(method)
+    events, flight = play_rounds(method)
     state = flight.state.take(torch.arange(events.n))
     moving = events.on_the_way(flight)
     for name, (held, owed) in method.conserved(state, events.standing(flight)).items():
@@ -101,7 +101,7 @@ def check_conserved(method: Asynchronous[Any, Any]) -> None:
 
 def check_resume(method: Asynchronous[Any, Any]) -> None:
     """Stopped, stored and gone on, it comes to the same numbers."""
-    (_, whole), (_, parts) = play(method), play(method, 3, 5)
+    (_, whole), (_, parts) = play_rounds(method), play_rounds(method, 3, 5)
     for (name, a), (_, b) in zip(whole.state.items(), parts.state.items(), strict=True):
         if not torch.allclose(a.double(), b.double(), rtol=1e-12, atol=1e-12, equal_nan=True):
             raise FailedCheckError(

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
-from digrad.algorithms.estimators import Estimated
+from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.trials import Rehearsal, relative_gap, suitable_network
 from digrad.base.check_results import CheckResult, FailedCheckError, verdicts
 from digrad.base.errors import ParameterError, lookup, message
@@ -121,7 +121,7 @@ def check_processes(algorithm: Algorithm[Any], target: str) -> None:
 def run(algorithm: Algorithm[Any], engine: Engine) -> dict[str, Any]:
     """Take a few steps of two trials; return the own rows of the state by name."""
     problem: Problem = Quadratic.generate(engine.n, 5, dtype=torch.float64)
-    if isinstance(algorithm, Estimated):
+    if isinstance(algorithm, EstimatedMethod):
         problem = Logistic.generate(engine.n, 5, samples=6, dtype=torch.float64)
     lr = 0.05 / algorithm.moves_by(perron(suitable_network(algorithm)).n_pi)
     trials = Trials(seeds=[3, 4], lr=[lr, lr / 2])

@@ -16,10 +16,10 @@ from digrad.algorithms.contract import Algorithm, Method
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
-from digrad.engines.changing import Changing, simulator
-from digrad.engines.event_state import Activation, EventState, StepSizes, stored, taken_up
-from digrad.engines.events import Events
-from digrad.engines.pairs import Pairs
+from digrad.engines.changing import ChangingSimulator, simulator
+from digrad.engines.event_state import Activation, EventState, StepSizes, pack_state, unpack_state
+from digrad.engines.events import EventEngine
+from digrad.engines.pairs import PairEngine
 from digrad.engines.simulator import Simulator
 from digrad.networks.registry import AnyNetwork, as_network
 from digrad.problems.base import Problem
@@ -34,7 +34,7 @@ class AsynchronousRun:
     """One asynchronous method on one problem over one engine, for several trials at once."""
 
     algorithm: Method[Any]
-    engine: Events | Pairs
+    engine: EventEngine | PairEngine
     problem: Problem
     trials: Trials
     schedule: Callable[[int], float]
@@ -49,13 +49,13 @@ class AsynchronousRun:
     def start(self) -> RunPosition:
         """Return the state before the first gradient."""
         x = self.problem.start().expand(len(self.trials), self.engine.n, -1).clone()
-        return RunPosition(0, stored(self.engine.start(x)))
+        return RunPosition(0, pack_state(self.engine.start(x)))
 
     @torch.no_grad()
     def advance(self, moment: RunPosition, stop: int) -> RunPosition:
         """Go on until ``stop`` rounds are done; the moment given stays as it is."""
-        flight = taken_up(moment.state, self.engine.state_kind, self.engine.parcel_kind)
-        return RunPosition(stop, stored(self._go(flight, moment.t, stop)))
+        flight = unpack_state(moment.state, self.engine.state_kind, self.engine.parcel_kind)
+        return RunPosition(stop, pack_state(self._go(flight, moment.t, stop)))
 
     @torch.no_grad()
     def walk(self, moment: RunPosition, stop: int) -> Iterator[RunPosition]:
@@ -155,7 +155,7 @@ def make_loop(
     trials: Trials,
     schedule: Callable[[int], float],
     mode: StepMode = EAGER,
-    engine: Simulator | Changing | None = None,
+    engine: Simulator | ChangingSimulator | None = None,
 ) -> Loop:
     """Return the loop of a method with all nodes here.
 
@@ -175,11 +175,11 @@ def make_loop(
         return Recursion(method, engine, problem, trials, schedule, mode)
     assert isinstance(timing, AsynchronousTiming)
     calendar: Any = timing.calendar
-    events: Events | Pairs
+    events: EventEngine | PairEngine
     if isinstance(method, Asynchronous):
         weights = as_network(net)
-        events = Events(method, weights, calendar, device=start.device, dtype=start.dtype)
+        events = EventEngine(method, weights, calendar, device=start.device, dtype=start.dtype)
     else:
         assert isinstance(method, Pairwise)
-        events = Pairs(method, calendar, device=start.device)
+        events = PairEngine(method, calendar, device=start.device)
     return AsynchronousRun(method, events, problem, trials, schedule)

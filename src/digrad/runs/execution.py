@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm
-from digrad.engines.changing import Changing, simulator
+from digrad.engines.changing import ChangingSimulator, simulator
 from digrad.engines.simulator import Simulator
 from digrad.results.folder import JobFile, Store
 from digrad.runs.events import Loop, make_loop
@@ -58,7 +58,7 @@ class Local:
 
     def __init__(self, side_by_side: int | None = None) -> None:
         self.side_by_side = side_by_side
-        self._engines: dict[str, Simulator | Changing] = {}  # one for each network
+        self._engines: dict[str, Simulator | ChangingSimulator] = {}  # one for each network
 
     def recursion(self, job: Job) -> Loop:
         """Return the job on the simulator."""

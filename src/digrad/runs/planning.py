@@ -12,9 +12,9 @@ from digrad import __version__
 from digrad.algorithms import ASYNCHRONOUS, ON_A_CLOCK, Algorithm, Method, costs, methods
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.compression.compressed import check_messages, compressed
-from digrad.algorithms.estimators import ESTIMATORS, Estimated, WithEstimator
+from digrad.algorithms.estimators import ESTIMATORS, EstimatedMethod, WithEstimator
 from digrad.algorithms.needs import check
-from digrad.algorithms.transit import in_transit
+from digrad.algorithms.transit import remember_in_transit
 from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
@@ -324,7 +324,9 @@ def _timing(
 
 def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
     """Return a method with what it has to remember where messages are lost in silence."""
-    return in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
+    return (
+        remember_in_transit(method, silent_links(net)) if isinstance(method, Algorithm) else method
+    )
 
 
 def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
@@ -422,7 +424,7 @@ def _split_trials(
     kept = cost.memory
     if isinstance(method, Asynchronous):  # and some parcels on their way
         kept += 3 * (cost.traffic.pull_vectors + cost.traffic.push_vectors)
-    if isinstance(method, Estimated) and isinstance(problem, FiniteSum):
+    if isinstance(method, EstimatedMethod) and isinstance(problem, FiniteSum):
         kept += method.estimator.vectors(int(problem.sizes.max()))
     each = numbers * start.element_size() * (kept + 6)
     for pairs in _trials_by_growth(experiment, network, spec):

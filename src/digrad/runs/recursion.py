@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from digrad.algorithms.compression.compressed import draws
+from digrad.algorithms.compression.compressed import draws_randomly
 from digrad.algorithms.compression.mixer import SeededMixer
 from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
-from digrad.algorithms.estimators import Estimated
-from digrad.algorithms.wrapper import joined, without
+from digrad.algorithms.estimators import EstimatedMethod
+from digrad.algorithms.wrapper import join_state, without
 from digrad.base.counters import Sampler
 from digrad.base.errors import ParameterError, message
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
@@ -132,7 +132,7 @@ class Recursion:
             return RunPosition(0, state)
         kept = every(self._buffers_of.buffers())
         kind: Any = type(state)
-        return RunPosition(0, joined(kind, ("buffers",))(*state, kept))
+        return RunPosition(0, join_state(kind, ("buffers",))(*state, kept))
 
     @torch.no_grad()
     def advance(self, moment: RunPosition, stop: int) -> RunPosition:
@@ -176,7 +176,7 @@ class Recursion:
         net = self.engine.at(t)
         if self._draws:
             net = SeededMixer(net, self._every_trial, t)
-        if not isinstance(self.algorithm, Estimated):
+        if not isinstance(self.algorithm, EstimatedMethod):
             return self._step(net, state, samples, lr)
         assert isinstance(self.problem, FiniteSum)
         drawn = _DrawnSamples(self.problem, samples[0], self.engine.rows)
@@ -278,11 +278,11 @@ class Recursion:
 
     @cached_property
     def _estimates(self) -> bool:
-        return isinstance(self.algorithm, Estimated)
+        return isinstance(self.algorithm, EstimatedMethod)
 
     @cached_property
     def _draws(self) -> bool:
-        return draws(self.algorithm)
+        return draws_randomly(self.algorithm)
 
     @cached_property
     def _every_trial(self) -> Sampler:
@@ -291,7 +291,7 @@ class Recursion:
 
     def _own(self, state: Any) -> Any:
         """Return the state with memory that steps may overwrite, if an estimator has any."""
-        return self.algorithm.own(state) if isinstance(self.algorithm, Estimated) else state
+        return self.algorithm.own(state) if isinstance(self.algorithm, EstimatedMethod) else state
 
     def _mean_gradient(
         self, state: Any, samples: Tensor, kept: Tensor | None
@@ -388,7 +388,7 @@ class _DrawnSamples:
 
 def check_samples(algorithm: Method[Any], problem: Problem) -> None:
     """Refuse an estimator where there are no samples to remember."""
-    if isinstance(algorithm, Estimated) and not isinstance(problem, FiniteSum):
+    if isinstance(algorithm, EstimatedMethod) and not isinstance(problem, FiniteSum):
         what = f"{method_name(algorithm)} remembers the gradients of samples, and "
         what += f"{type(problem).__name__} does not say which it draws"
         hint = 'use the problem "logistic", or one with sizes, numbers, sample_gradient and '

@@ -59,7 +59,7 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
 def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Floats:
     n = _network(store, experiment, experiment.networks[0].label).n
     node: NDArray[np.int64] = np.repeat(np.arange(n), 20)
-    return clock.computing(node, np.tile(np.arange(20), n))
+    return clock.compute_times(node, np.tile(np.arange(20), n))
 
 
 def _network(store: RunFolder, experiment: Experiment, label: str) -> AnyNetwork:

@@ -127,7 +127,7 @@ class AsynchronousTiming:
         last, rounds = [0.0] * len(lanes), 0
         while rounds == 0 or min(last) < until:
             events = self.calendar.rounds(rounds, rounds + 1)
-            spent = self.calendar.clock.computing(events.node, events.number)
+            spent = self.calendar.clock.compute_times(events.node, events.number)
             for node, end, seconds in zip(events.node, events.time, spent, strict=True):
                 start = last[node] if waits_after else float(end - seconds)
                 if end - seconds > last[node] + 1e-9:

@@ -72,11 +72,11 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
     def give(
         self, s: BroadcastState, g: Tensor, inbox: Inbox, lr: Scale
     ) -> tuple[BroadcastState, BroadcastParcel]:
-        s, c = self.shared(s, g, inbox)
-        s, x = self.moved(self.heard(s, inbox), lr)
+        s, c = self.share_tracker(s, g, inbox)
+        s, x = self.move(self.receive(s, inbox), lr)
         return s, BroadcastParcel(x, c)
 
-    def shared(
+    def share_tracker(
         self, s: BroadcastState, g: Tensor, own: OwnWeights
     ) -> tuple[BroadcastState, Tensor]:
         """Track the new gradient, and cut off what is broadcast of the tracker."""
@@ -84,13 +84,13 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
         c = self.compress.zeta(y.shape[-1]) * self._small(y)
         return s._replace(y=y - (1 - own.kept) * c, g=g), c
 
-    def heard(self, s: BroadcastState, inbox: Inbox) -> BroadcastState:
+    def receive(self, s: BroadcastState, inbox: Inbox) -> BroadcastState:
         """Add what has come in since."""
         x, share = inbox.news("x")
         zeta = self.compress.zeta(s.x.shape[-1])
         return s._replace(x=s.x + zeta * (x - share * s.x), y=s.y + inbox.pushed("c"))
 
-    def moved(self, s: BroadcastState, lr: Scale) -> tuple[BroadcastState, Tensor]:
+    def move(self, s: BroadcastState, lr: Scale) -> tuple[BroadcastState, Tensor]:
         """Take a step, and say what is broadcast of the model."""
         x = s.x - lr * s.y
         q = self._small(x - s.h)

@@ -18,15 +18,15 @@ from digrad.algorithms.contract import (
     method_name,
 )
 from digrad.algorithms.counting import remembered, try_steps
-from digrad.algorithms.estimators import Estimated, WithEstimator
-from digrad.algorithms.wrapper import Wrapper, joined
+from digrad.algorithms.estimators import EstimatedMethod, WithEstimator
+from digrad.algorithms.wrapper import Wrapper, join_state
 from digrad.base.errors import ParameterError, message
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
 
 
-class Compressed(Wrapper):
+class CompressingMethod(Wrapper):
     """A method whose messages are compressed; its state is the method's, then the memory."""
 
     more_needs: ClassVar[Needs] = Needs(0)  # beside the method's
@@ -36,14 +36,14 @@ class Compressed(Wrapper):
     def init(self, x: Tensor) -> Any:
         return self._begun(self.method.init(x), x, common=self.compress.start == "common")
 
-    def anew(self, x: Tensor) -> Any:
+    def restart(self, x: Tensor) -> Any:
         # Nobody knows what the others hold: memories begin empty.
-        return self._begun(self.method.anew(x), x, common=False)
+        return self._begun(self.method.restart(x), x, common=False)
 
     def _begun(self, s: Any, x: Tensor, *, common: bool) -> Any:
         self.compress.check(x.shape[-1])
         kind: Any = type(s)
-        made = joined(kind, self._names)(*s)
+        made = join_state(kind, self._names)(*s)
         return made._replace(**{name: self._first(s, name, x, common) for name in self._names})
 
     def _first(self, s: Any, name: str, x: Tensor, common: bool) -> Tensor | None:
@@ -60,7 +60,7 @@ class Compressed(Wrapper):
 
     @property
     def _lines(self) -> dict[str, MixedVariable]:
-        return lines_of(self.method, self.compress)
+        return mixed_variables(self.method, self.compress)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Compressed(Wrapper):
 
 
 @dataclass(frozen=True, repr=False)
-class CompressedMethod(Compressed):
+class CompressedMethod(CompressingMethod):
     """Any method over any compression; ``compressed`` makes them."""
 
     is_anonymous: ClassVar[bool] = True
@@ -133,19 +133,19 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
     if not isinstance(method, Algorithm):
         what = f"{method_name(method)} is asynchronous, but a memory wants messages in order"
         raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         inside = compressed(method.method, given)
         assert isinstance(inside, Algorithm)
         return WithEstimator(inside, method.estimator)
-    if isinstance(method, Compressed):
+    if isinstance(method, CompressingMethod):
         return replace(method, compress=Compression.of(given, method.compress))  # type: ignore[type-var]
     return CompressedMethod(method, Compression.of(given))
 
 
-def draws(method: Algorithm[Any]) -> bool:
+def draws_randomly(method: Algorithm[Any]) -> bool:
     """Whether its steps draw, so that the mixer of each has to know which one it is for."""
-    inside = method.method if isinstance(method, Estimated) else method
-    return isinstance(inside, Compressed) and inside.compress.compressor.random
+    inside = method.method if isinstance(method, EstimatedMethod) else method
+    return isinstance(inside, CompressingMethod) and inside.compress.compressor.random
 
 
 def check_fixed(network: object) -> None:
@@ -166,9 +166,9 @@ def check_messages(
     method: Method[Any], network: object, dim: int, message_dtype: object = None
 ) -> None:
     """Refuse what small messages cannot do, before the first step."""
-    if isinstance(method, Estimated):
+    if isinstance(method, EstimatedMethod):
         method = method.method
-    if not isinstance(method, Compressed):
+    if not isinstance(method, CompressingMethod):
         return
     check_fixed(network)
     method.compress.check(dim)
@@ -177,7 +177,7 @@ def check_messages(
         raise ParameterError(message(what, hint='drop one of them; compress has the kind "bf16"'))
 
 
-def lines_of(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
+def mixed_variables(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
     """Return what a method mixes, by name, found by trying it.
 
     Raises:

@@ -23,7 +23,7 @@ Kind = Literal["contraction", "unbiased", "absolute"]
 Parts = tuple[Tensor, ...]  # what a row is compressed to, before it is put into bytes
 
 
-class Class(NamedTuple):
+class CompressorClass(NamedTuple):
     """How far off a compressor may be."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class Compressor(ABC):
     block: int = 0
 
     @abstractmethod
-    def class_of(self, dim: int) -> Class:
+    def class_of(self, dim: int) -> CompressorClass:
         """To which class it belongs, for rows of so many numbers."""
 
     @abstractmethod

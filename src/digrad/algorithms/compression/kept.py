@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressor import (
-    Class,
     Compressor,
+    CompressorClass,
     Parts,
     as_bytes,
     at_least,
@@ -69,8 +69,8 @@ class TopK(_Some):
 
     kind: ClassVar[str] = "top-k"
 
-    def class_of(self, dim: int) -> Class:
-        return Class("contraction", self.kept(dim) / self.size(dim))
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("contraction", self.kept(dim) / self.size(dim))
 
     def mixing(self, dim: int) -> float:
         # What is sent was largest: more of the whole than its share of places.
@@ -84,7 +84,7 @@ class TopK(_Some):
 
     def parts(self, v: Tensor, u: Tensor | None = None) -> Parts:
         whole = self._cut(v)
-        places = first(whole.abs(), self.kept(v.shape[-1]), largest=True)
+        places = first_places(whole.abs(), self.kept(v.shape[-1]), largest=True)
         return whole.gather(-1, places), places
 
     def dense(self, parts: Parts, like: Tensor, u: Tensor | None = None) -> Tensor:
@@ -110,7 +110,7 @@ class TopK(_Some):
         )
 
 
-def first(numbers: Tensor, count: int, *, largest: bool) -> Tensor:
+def first_places(numbers: Tensor, count: int, *, largest: bool) -> Tensor:
     """Return the places of the first numbers in order along the last axis; ties: lower first."""
     if count == 1:
         return (numbers.argmax if largest else numbers.argmin)(-1, keepdim=True)
@@ -144,11 +144,11 @@ class RandomK(_Some):
 
     unbiased: bool = False
 
-    def class_of(self, dim: int) -> Class:
+    def class_of(self, dim: int) -> CompressorClass:
         share = self.kept(dim) / self.size(dim)
         if self.unbiased:
-            return Class("unbiased", 1 / share - 1)
-        return Class("contraction", share)
+            return CompressorClass("unbiased", 1 / share - 1)
+        return CompressorClass("contraction", share)
 
     def mixing(self, dim: int) -> float:
         return self.class_of(dim).delta / 2
@@ -175,7 +175,7 @@ class RandomK(_Some):
         missing = -dim % size
         if missing:  # what fills up the last block comes last, too
             u = torch.nn.functional.pad(u, (0, missing), value=1.0)
-        return first(u.reshape(*u.shape[:-1], -1, size), kept, largest=False)
+        return first_places(u.reshape(*u.shape[:-1], -1, size), kept, largest=False)
 
     def dense(self, parts: Parts, like: Tensor, u: Tensor | None = None) -> Tensor:
         return self._scattered(parts[0], self._places(u, like.shape[-1]), like)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressor import (
-    Class,
     Compressor,
+    CompressorClass,
     Parts,
     as_bytes,
     at_least,
@@ -115,9 +115,9 @@ class QSGD(_Levels):
     def width(self) -> int:
         return 1 + ceil(log2(self.levels + 1))
 
-    def class_of(self, dim: int) -> Class:
+    def class_of(self, dim: int) -> CompressorClass:
         size = self.size(dim)
-        return Class("unbiased", min(size / self.levels**2, sqrt(size) / self.levels))
+        return CompressorClass("unbiased", min(size / self.levels**2, sqrt(size) / self.levels))
 
     def mixing(self, dim: int) -> float:
         return 1 / (1 + self.size(dim) / (6 * self.levels**2))
@@ -170,8 +170,8 @@ class Dither(_Largest):
     kind: ClassVar[str] = "dither"
     random: ClassVar[bool] = True
 
-    def class_of(self, dim: int) -> Class:
-        return Class("unbiased", self.size(dim) / (4 * self.top**2))
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("unbiased", self.size(dim) / (4 * self.top**2))
 
     def mixing(self, dim: int) -> float:
         return 1 / (1 + 4 * self._usual(dim))
@@ -191,9 +191,9 @@ class Nearest(_Largest):
 
     kind: ClassVar[str] = "nearest"
 
-    def class_of(self, dim: int) -> Class:
+    def class_of(self, dim: int) -> CompressorClass:
         size = self.size(dim)
-        return Class("contraction", max(1 / size, 1 - (size - 1) / (4 * self.top**2)))
+        return CompressorClass("contraction", max(1 / size, 1 - (size - 1) / (4 * self.top**2)))
 
     def mixing(self, dim: int) -> float:
         return 1 / (1 + 4 * self._usual(dim))
@@ -224,8 +224,8 @@ class Sign(_Scaled):
     def width(self) -> int:
         return 1
 
-    def class_of(self, dim: int) -> Class:
-        return Class("contraction", 1 / self.size(dim))
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("contraction", 1 / self.size(dim))
 
     def mixing(self, dim: int) -> float:
         return 0.05

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from torch import Tensor
 
 from digrad.algorithms.compression.broadcast import BROADCAST
-from digrad.algorithms.compression.compressed import Compressed
+from digrad.algorithms.compression.compressed import CompressingMethod
 from digrad.algorithms.compression.kept import TopK
 from digrad.algorithms.compression.levels import Dither, Nearest
 from digrad.algorithms.compression.options import Compression
@@ -22,7 +22,7 @@ from digrad.algorithms.push_sum import SGP
 
 
 @dataclass(frozen=True)
-class _NamedCompression(Compressed):
+class _NamedCompression(CompressingMethod):
     """A method and a compression under a name of their own."""
 
     def __post_init__(self) -> None:

@@ -25,8 +25,8 @@ from digrad.algorithms.compression.options import SCHEMES, Compression, Scheme
 from digrad.algorithms.contract import (
     Change,
     Code,
-    Coding,
-    Drawing,
+    CodingMixer,
+    DrawingMixer,
     Mix,
     Mixer,
     MixerBase,
@@ -139,13 +139,13 @@ class CompressingMixer(MixerBase):
         if scale is not None:
             q = q * scale
         net = self._net
-        if isinstance(net, Coding):
+        if isinstance(net, CodingMixer):
             draw = partial(self._drawn, line)
             net = net.coded(Encoded(compressor, parts, rows.shape[-1], draw, scale))
         return q, getattr(net, line.verb)(q)
 
     def _drawn(self, line: MixedVariable, like: Tensor, nodes: Tensor | None = None) -> Tensor:
-        if not isinstance(self._net, Drawing):
+        if not isinstance(self._net, DrawingMixer):
             what = f"{self._compression.compressor!r} draws random numbers, but "
             what += f"{type(self._net).__name__} does not know which step it is for"
             hint = "take steps through digrad, or give the mixer a method uniforms"
@@ -154,7 +154,7 @@ class CompressingMixer(MixerBase):
 
 
 class SeededMixer(MixerBase):
-    """The mixer of step t, which knows seeds, nodes and t: see ``Drawing``.
+    """The mixer of step t, which knows seeds, nodes and t: see ``DrawingMixer``.
 
     Args:
         net: who mixes.
@@ -170,14 +170,14 @@ class SeededMixer(MixerBase):
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1) by seed, purpose, node, step and column."""
-        return drawn(self._sampler, self._t, 0, like, purpose, nodes)
+        return draw_uniforms(self._sampler, self._t, 0, like, purpose, nodes)
 
     def coded(self, code: Code) -> Mixer:
         """Pass rows on in a code, if the mixer below sends them anywhere."""
-        return self._net.coded(code) if isinstance(self._net, Coding) else self._net
+        return self._net.coded(code) if isinstance(self._net, CodingMixer) else self._net
 
 
-def drawn(
+def draw_uniforms(
     sampler: Sampler, t: int, first: int, like: Tensor, purpose: int, nodes: Tensor | None
 ) -> Tensor:
     """Draw numbers for rows like these, of these nodes or the sampler's own."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.compression.compressor import (
-    Class,
     Compressor,
+    CompressorClass,
     Parts,
     as_bytes,
     from_bytes,
@@ -26,8 +26,8 @@ class Identity(Compressor):
     kind: ClassVar[str] = "identity"
     per_number: ClassVar[bool] = True
 
-    def class_of(self, dim: int) -> Class:
-        return Class("contraction", 1.0)
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("contraction", 1.0)
 
     def mixing(self, dim: int) -> float:
         return 1.0
@@ -73,8 +73,8 @@ class Rounding(Compressor):
         """The largest number."""
         return (1 << (self.bits - 1)) - 1
 
-    def class_of(self, dim: int) -> Class:
-        return Class("absolute", sqrt(dim) / 2)
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("absolute", sqrt(dim) / 2)
 
     def mixing(self, dim: int) -> float:
         return 0.5
@@ -105,8 +105,8 @@ class BF16(Compressor):
     kind: ClassVar[str] = "bf16"
     per_number: ClassVar[bool] = True
 
-    def class_of(self, dim: int) -> Class:
-        return Class("contraction", 1 - 2.0**-16)
+    def class_of(self, dim: int) -> CompressorClass:
+        return CompressorClass("contraction", 1 - 2.0**-16)
 
     def mixing(self, dim: int) -> float:
         return 1.0

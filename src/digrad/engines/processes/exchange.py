@@ -15,7 +15,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Code
 from digrad.engines.processes.routes import Packet, Route
-from digrad.engines.simulator import Weights
+from digrad.engines.simulator import WeightMatrix
 from digrad.engines.transports.transport import Batch, Receiving, Sending, Transport
 
 CHUNK_BYTES = 1 << 24  # of one message: bounds the buffers; smaller ones cost more in waking up
@@ -33,7 +33,7 @@ class WeightBlock:
     def __init__(self, W: csr_array, device: torch.device, dtype: torch.dtype) -> None:
         # A single weight needs no matrix, and then nothing but the result is allocated.
         self.weight = float(W.toarray()[0, 0]) if W.shape == (1, 1) else None
-        self._product = Weights.of(W, device, dtype)
+        self._product = WeightMatrix.of(W, device, dtype)
         self._dtype = dtype
 
     def put(self, rows: Tensor, into: Tensor) -> None:

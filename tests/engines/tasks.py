@@ -196,7 +196,7 @@ def changes(rank: int, world: int, memory: bool) -> list[Any]:
         return [float(difference.abs().max()) for difference in found]
 
 
-def buffer_size(rank: int, world: int, n: int, kind: str, **options: Any) -> dict[str, Tensor]:
+def rounded(rank: int, world: int, n: int, kind: str, **options: Any) -> dict[str, Tensor]:
     """The results of a push and a pull with short messages, of all nodes, and bytes."""
     net, short = lopsided(n), getattr(torch, kind)
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((n, 6))).float()

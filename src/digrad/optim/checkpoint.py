@@ -29,9 +29,15 @@ from digrad.base.checks import kind_of, whole
 from digrad.base.errors import FileFormatError, message, shown
 from digrad.base.files import json_of, plain_bytes
 from digrad.optim.decentralized import Decentralized
-from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name
-from digrad.optim.tensor_files import read_tensors, stored_checksum, write_tensors
+from digrad.optim.tensor_files import (
+    Tensors,
+    decode,
+    encode,
+    read_tensors,
+    stored_checksum,
+    write_tensors,
+)
 
 FORMAT = 2  # 1 had no checksum over what is beside the numbers
 _NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")

@@ -41,10 +41,10 @@ bench: $(STAMP)  ## the speeds that docs/benchmarks.md reports
 	$(BIN)/python benchmarks/deep.py
 
 # --no-compile: Python compiles what is imported, when it is; compiling all of it here takes a minute.
-$(STAMP): pyproject.toml studies/pyproject.toml constraints.txt
+$(STAMP): pyproject.toml studies/pyproject.toml peers/pyproject.toml constraints.txt
 	@echo "setting up $(VENV): a minute or two on the first run"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev]" -e ./studies
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev]" -e ./studies -e ./peers
 	@touch $(STAMP)
 
 clean:

@@ -23,9 +23,9 @@ import torch.distributed as dist
 
 from digrad.engines.processes.engine import Processes
 from digrad.networks import build
-from digrad.peers.local import key_file, local_run
-from digrad.peers.membership import load_membership
-from digrad.peers.session import Session
+from digrad_peers.local import key_file, local_run
+from digrad_peers.membership import load_membership
+from digrad_peers.session import Session
 
 WORLD, ROUNDS = 8, 7
 KINDS = ("gloo", "plain", "TLS")

@@ -23,13 +23,13 @@ from digrad.base.counters import Sampler
 from digrad.engines.event_state import StepSizes
 from digrad.networks import build
 from digrad.optim import Decentralized
-from digrad.peers.async_peer import AsyncPeer
-from digrad.peers.local import key_file, local_run
-from digrad.peers.membership import load_membership
-from digrad.peers.participation import peer
-from digrad.peers.session import Session
 from digrad.problems import Quadratic
 from digrad.theory.cycles import root_vectors
+from digrad_peers.async_peer import AsyncPeer
+from digrad_peers.local import key_file, local_run
+from digrad_peers.membership import load_membership
+from digrad_peers.participation import peer
+from digrad_peers.session import Session
 
 N, SLOWER, ROUNDS = 8, 5.0, 400
 TARGET = 0.02  # of the gap at the start

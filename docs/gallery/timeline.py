@@ -12,7 +12,7 @@ from digrad.show.figures import save_figure
 from digrad.show.figures.timeline import draw_timeline
 
 METHODS = {"push-pull": "push-pull: a push, then a pull", "ab-cta": "ab-cta: messages overlap"}
-METHODS |= {"swarm-sgd": "swarm-sgd: pairs wait for each other", "r-fast": "r-fast: nobody waits"}
+METHODS |= {"swarm-sgd": "swarm-sgd: pairs wait for each other", "r-fast": "r-fast: no node waits"}
 
 
 def draw(small: bool = False) -> dict[str, Figure]:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from digrad.front.tune import tune
     from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
-    from digrad.peers.participation import peer
     from digrad.problems import ModuleProblem, Problem
     from digrad.theory import Bracket, Setting
+    from digrad_peers.participation import peers
 
 __version__ = "0.2.0"
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
     "loader",
     "network",
     "networks",
-    "peer",
+    "peers",
     "problems",
     "processes",
     "save_checkpoint",
@@ -94,7 +94,6 @@ _HOMES = {
     "load_checkpoint": "optim",
     "loader": "data.shards",
     "network": "front.networks",
-    "peer": "peers.participation",
     "processes": "optim",
     "save_checkpoint": "optim",
     "shard": "data.shards",
@@ -107,9 +106,24 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in ("algorithms", "networks", "problems", "theory"):
         return import_module(f"digrad.{name}")
+    if name == "peers":
+        return _peers()
     if name in _HOMES:
         return getattr(import_module(f"digrad.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'digrad' has no attribute {name!r}")
+
+
+def _peers() -> Any:
+    """Return what makes a node of a run of peers; it is in a distribution of its own."""
+    try:
+        return import_module("digrad_peers").peers
+    except ModuleNotFoundError as error:
+        if error.name != "digrad_peers":
+            raise
+        from digrad.base.errors import MissingLibraryError
+
+        what = "dg.peers is in digrad-peers, which is not installed"
+        raise MissingLibraryError(what + "\n  hint: pip install digrad-peers") from None
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,5 @@
 """docs/architecture.md: its map is the map, and its walks are those that the code takes."""
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -13,9 +12,9 @@ import pytest
 import torch
 
 import digrad as dg
-from digrad.peers.hub import Hub
-from digrad.peers.local import key_file, local_run
-from house.test_imports import ROOMS
+from digrad_peers.hub import Hub
+from digrad_peers.local import key_file, local_run
+from house.test_imports import MODULES, ROOMS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -44,11 +43,11 @@ def walk(title: str) -> list[str]:
 def entered(job: Callable[[], Any]) -> list[str]:
     """The modules of digrad whose functions a job calls, each where it is first entered."""
     files: dict[str, None] = {}
-    inside = f"{SOURCE}{os.sep}"
+    names = {str(path): name for name, path in MODULES.items()}
 
     def note(frame: FrameType, event: str, _: object) -> None:  # millions of times: no Path here
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(inside) and code.co_name != "<module>":
+        if event == "call" and code.co_filename in names and code.co_name != "<module>":
             files.setdefault(code.co_filename)
 
     sys.setprofile(note)
@@ -56,8 +55,7 @@ def entered(job: Callable[[], Any]) -> list[str]:
         job()
     finally:
         sys.setprofile(None)
-    paths = [Path(file).relative_to(SOURCE.parent).with_suffix("") for file in files]
-    return [".".join(part for part in path.parts if part != "__init__") for path in paths]
+    return [names[file] for file in files]
 
 
 def test_the_map_is_that_of_the_imports() -> None:
@@ -67,9 +65,8 @@ def test_the_map_is_that_of_the_imports() -> None:
 
 
 def test_every_module_named_exists() -> None:
-    for name in re.findall(r"`(digrad(?:\.\w+)+)`", TEXT):
-        path = SOURCE.parent / name.replace(".", "/")
-        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), name
+    for name in re.findall(r"`(digrad\w*(?:\.\w+)+)`", TEXT):
+        assert name in MODULES, name
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_a_peer_takes_its_walk(tmp_path: Path) -> None:
 
     def train(name: str) -> None:
         model = torch.nn.Linear(2, 1)
-        opt = dg.Decentralized(model, "push-pull", engine=dg.peer(file, node=name))
+        opt = dg.Decentralized(model, "push-pull", engine=dg.peers(file, node=name))
         for _ in range(2):
             model(torch.ones(1, 2)).sum().backward()
             opt.step()
@@ -122,5 +119,5 @@ def test_a_peer_takes_its_walk(tmp_path: Path) -> None:
         taken = entered(lambda: train("a"))
         other.result(60)
     hub.close()
-    named = walk('dg.peer("run.toml")')
+    named = walk('dg.peers("run.toml")')
     assert [name for name in taken if name in named] == named

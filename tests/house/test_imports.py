@@ -12,7 +12,9 @@ import pytest
 import digrad
 
 SOURCE = Path(digrad.__file__).parent
-STUDIES = Path(__file__).parents[2] / "studies" / "src"
+ROOT = Path(__file__).parents[2]
+# Distributions of their own, which nothing in digrad imports.
+BESIDE = {name: ROOT / name[7:] / "src" / name for name in ("digrad_peers", "digrad_studies")}
 
 # A room is a folder. It may import the rooms named here and no others; one that is not named at
 # all fails, so that nobody builds a room without giving it a place.
@@ -33,9 +35,6 @@ ROOMS: dict[str, set[str]] = {
         *("base", "networks", "theory", "problems", "algorithms", "clocks", "engines", "optim"),
         "results",
     },
-    "peers": {
-        *("base", "networks", "problems", "algorithms", "engines", "optim", "results", "runs"),
-    },
     "show": {"base", "networks", "theory", "analysis", "results"},
     "front": {
         *("base", "networks", "theory", "analysis", "problems", "algorithms", "clocks", "results"),
@@ -43,7 +42,15 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {
         *("base", "networks", "theory", "analysis", "data", "problems", "algorithms", "engines"),
-        *("results", "runs", "peers", "show"),
+        *("results", "runs", "show"),
+    },
+    "digrad_peers": {
+        *("base", "networks", "problems", "algorithms", "engines", "optim", "results", "runs"),
+        "cli",
+    },
+    "digrad_studies": {
+        *("base", "networks", "theory", "analysis", "data", "problems", "algorithms", "results"),
+        *("runs", "show", "cli"),
     },
 }
 # What never imports PyTorch: the first entry that is the beginning of a module's name holds.
@@ -59,14 +66,14 @@ WITHOUT_TORCH: dict[str, bool] = {
     "digrad.data.shards": False,
     "digrad.data": True,
     "digrad.algorithms.needs": True,
-    "digrad.peers.keys": True,
-    "digrad.peers.membership": True,
-    "digrad.peers.credentials": True,
-    "digrad.peers.frames": True,
-    "digrad.peers.coordinator": True,
-    "digrad.peers.epochs": True,
-    "digrad.peers.hub": True,
-    "digrad.peers.local": True,
+    "digrad_peers.keys": True,
+    "digrad_peers.membership": True,
+    "digrad_peers.credentials": True,
+    "digrad_peers.frames": True,
+    "digrad_peers.coordinator": True,
+    "digrad_peers.epochs": True,
+    "digrad_peers.hub": True,
+    "digrad_peers.local": True,
     "digrad.runs.schedules": True,
     "digrad.front.networks": True,
     "digrad.results": True,
@@ -91,11 +98,16 @@ ALSO_FORBIDDEN: dict[str, tuple[str, ...]] = {  # beside what the rooms say
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    parts = path.with_suffix("").parts
+    parts = parts[max(k for k, part in enumerate(parts) if part in ("digrad", *BESIDE)) :]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+MODULES = {
+    module_name(path): path
+    for folder in (SOURCE, *BESIDE.values())
+    for path in sorted(folder.rglob("*.py"))
+}
 
 
 @cache
@@ -122,8 +134,11 @@ def within(module: str, package: str) -> bool:
 
 
 def room(module: str) -> str:
-    """The folder of a module; none for the front door, which opens all of them."""
-    return [*module.split("."), ""][1] if within(module, "digrad") else ""
+    """The folder or distribution of a module; none for the front door, which opens all of them."""
+    first, *rest = module.split(".")
+    if first in BESIDE:
+        return first
+    return rest[0] if first == "digrad" and rest else ""
 
 
 def broken(name: str, source: str) -> frozenset[str]:
@@ -153,7 +168,7 @@ def arrows() -> dict[str, set[str]]:
 
 def test_every_room_has_a_place() -> None:
     folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    assert folders == set(ROOMS)
+    assert folders == {*ROOMS} - {*BESIDE}
     loose = {path.stem for path in SOURCE.glob("*.py")}
     assert loose == {"__init__", "__main__"}
 
@@ -181,7 +196,8 @@ def test_modules_make_no_circle() -> None:
 
 def test_every_room_says_what_it_is_for() -> None:
     for name in ROOMS:
-        text = ast.get_docstring(ast.parse((SOURCE / name / "__init__.py").read_text("utf-8")))
+        folder = BESIDE.get(name, SOURCE / name)
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
         assert text, name
         assert "first" in text.lower(), f"{name}: which module to read first?"
 
@@ -197,7 +213,7 @@ def test_no_new_arrow(name: str) -> None:
 
 def test_a_name_of_a_class_stands_for_one_class() -> None:
     homes: dict[str, list[str]] = {}
-    for path in (*SOURCE.rglob("*.py"), *STUDIES.rglob("*.py")):
+    for path in MODULES.values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(path.stem)

@@ -22,7 +22,7 @@ from typing import Any
 from engines.ranks import SETTINGS, TESTS
 
 PAUSE = 0.01  # seconds between two looks at whether a child has ended
-NEEDED = ("torch._dynamo", "digrad.cli", "digrad.peers.hub", "digrad.peers.training")
+NEEDED = ("torch._dynamo", "digrad.cli", "digrad_peers.hub", "digrad_peers.training")
 
 
 class Nursery:

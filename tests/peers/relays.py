@@ -4,7 +4,7 @@ import socket
 from contextlib import suppress
 from threading import Lock, Thread
 
-from digrad.peers.local import free_ports
+from digrad_peers.local import free_ports
 
 
 class Relay:

@@ -17,8 +17,8 @@ import torch
 
 from digrad.base.files import plain_bytes, toml_of
 from digrad.optim.tensor_files import read_tensors
-from digrad.peers.local import local_run
 from digrad.problems import Quadratic
+from digrad_peers.local import local_run
 from engines.ranks import SETTINGS
 from peers.nursery import Child, nursery
 from train.hosts import Hosts

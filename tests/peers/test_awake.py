@@ -6,9 +6,9 @@ import time
 import pytest
 
 from digrad.engines.transports.transport import LinkError
-from digrad.peers import link_ends as ends
-from digrad.peers.frames import receive_text, send_text
-from digrad.peers.links import Inlet
+from digrad_peers import link_ends as ends
+from digrad_peers.frames import receive_text, send_text
+from digrad_peers.links import Inlet
 
 
 class Sleeper:

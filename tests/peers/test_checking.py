@@ -4,9 +4,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from digrad.peers.checking import LinkCheck, check_links
-from digrad.peers.credentials import Credentials
-from digrad.peers.local import key_file, local_run
+from digrad_peers.checking import LinkCheck, check_links
+from digrad_peers.credentials import Credentials
+from digrad_peers.local import key_file, local_run
 
 NAMES = ("a", "b", "c")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from digrad.peers.coordinator import EpochCoordinator
-from digrad.peers.epochs import NONE, Epoch, LoopPosition
-from digrad.peers.local import local_run
+from digrad_peers.coordinator import EpochCoordinator
+from digrad_peers.epochs import NONE, Epoch, LoopPosition
+from digrad_peers.local import local_run
 
 NAMES = ["a", "b", "c", "d"]
 

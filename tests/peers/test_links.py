@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from digrad.engines.transports.transport import Batch, LinkError
-from digrad.peers.credentials import Credentials
-from digrad.peers.frames import hang_up
-from digrad.peers.link_listener import EpochLinks, LinkListener
-from digrad.peers.link_transport import LinkTransport
-from digrad.peers.local import key_file, local_run
-from digrad.peers.membership import Membership, MembershipError
+from digrad_peers.credentials import Credentials
+from digrad_peers.frames import hang_up
+from digrad_peers.link_listener import EpochLinks, LinkListener
+from digrad_peers.link_transport import LinkTransport
+from digrad_peers.local import key_file, local_run
+from digrad_peers.membership import Membership, MembershipError
 from engines.conformance import rows_of, talk, waits_in_vain
 
 NAMES = ("a", "b")

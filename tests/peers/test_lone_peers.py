@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from digrad.engines.processes.faults import PeerError
-from digrad.peers.async_training import AsyncPeerTraining
-from digrad.peers.hub import Hub
-from digrad.peers.local import key_file, local_run
-from digrad.peers.session import Session
-from digrad.peers.training import the_job
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
+from digrad_peers.async_training import AsyncPeerTraining
+from digrad_peers.hub import Hub
+from digrad_peers.local import key_file, local_run
+from digrad_peers.session import Session
+from digrad_peers.training import the_job
 
 EXPERIMENT = Experiment(
     networks=(NetworkSpec("complete", n=2),),

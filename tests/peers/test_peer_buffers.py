@@ -12,10 +12,10 @@ from torch import nn
 
 import digrad
 from digrad.optim import Decentralized
-from digrad.peers.local import local_run
-from digrad.peers.training import _Peer, the_job
 from digrad.results.experiment import load_experiment
 from digrad.runs import execute
+from digrad_peers.local import local_run
+from digrad_peers.training import _Peer, the_job
 from peers.test_training import Run, make, together  # noqa: F401
 from runs.test_execute import rows
 
@@ -87,7 +87,7 @@ def test_a_newcomer_takes_the_others_buffers(make: Callable[..., Run]) -> None: 
         nn.init.constant_(norm.running_mean, 1.0 + 2 * run.names.index(name))
         if name == "n2":
             there.wait(60)
-        opt = Decentralized(norm, "push-pull", engine=digrad.peer(run.file, node=name))
+        opt = Decentralized(norm, "push-pull", engine=digrad.peers(run.file, node=name))
         while len(opt.members) < 3 or opt.t < opt.epochs[-1].steps + 3:
             there.set()
             for p in norm.parameters():

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from digrad.base.errors import ParameterError
 from digrad.cli import app
-from digrad.peers.local import local_run
-from digrad.peers.training import _put_aside, run_peer
 from digrad.results.lock import LockedError, locked
+from digrad_peers.local import local_run
+from digrad_peers.training import _put_aside, run_peer
 
 RUN = """
 run = "small"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from digrad.peers.epochs import LoopPosition
+from digrad_peers.epochs import LoopPosition
 from peers.sites import EXPERIMENT, optimum, site
 
 pytestmark = pytest.mark.slow

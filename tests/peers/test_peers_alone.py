@@ -22,10 +22,10 @@ from digrad.clocks.links import LinkDelays
 from digrad.engines.event_state import Activation, StepSizes
 from digrad.engines.events import EventEngine
 from digrad.networks import Network
-from digrad.peers.async_peer import ActivationRecord, AsyncPeer
-from digrad.peers.frames import hang_up
-from digrad.peers.local import key_file, local_run
-from digrad.peers.session import Session
+from digrad_peers.async_peer import ActivationRecord, AsyncPeer
+from digrad_peers.frames import hang_up
+from digrad_peers.local import key_file, local_run
+from digrad_peers.session import Session
 from mixers import Quadratics
 
 DIM, N = 3, 4

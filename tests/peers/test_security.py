@@ -17,16 +17,16 @@ import torch
 
 from digrad.base.errors import DigradError
 from digrad.engines.transports.transport import Batch, LinkError
-from digrad.peers import credentials as secure
-from digrad.peers import frames
-from digrad.peers import link_listener as board
-from digrad.peers.coordinator import EpochCoordinator
-from digrad.peers.credentials import AuthenticationError, Credentials
-from digrad.peers.epochs import Epoch
-from digrad.peers.frames import MARK, Header, ProtocolError, header_of, receive_text, send_text
-from digrad.peers.keys import make_key
-from digrad.peers.local import free_ports, key_file, local_run
-from digrad.peers.membership import MembershipError, load_membership
+from digrad_peers import credentials as secure
+from digrad_peers import frames
+from digrad_peers import link_listener as board
+from digrad_peers.coordinator import EpochCoordinator
+from digrad_peers.credentials import AuthenticationError, Credentials
+from digrad_peers.epochs import Epoch
+from digrad_peers.frames import MARK, Header, ProtocolError, header_of, receive_text, send_text
+from digrad_peers.keys import make_key
+from digrad_peers.local import free_ports, key_file, local_run
+from digrad_peers.membership import MembershipError, load_membership
 from engines.conformance import rows_of
 from peers.test_links import NAMES, Pair
 
@@ -348,7 +348,7 @@ def test_a_text_that_never_ends() -> None:
         (lambda t: t["nodes"].update(hub=t["nodes"]["a"]), "no node can be called 'hub'"),
         (
             lambda t: t.update(links=[{"sender": "a", "receiver": "b", "dial": "x"}]),
-            "unknown links[0].dial",
+            "one of: sender, receiver",
         ),
         (lambda t: t.update(nodes=3), "nodes must be a table"),
     ],

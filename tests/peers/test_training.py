@@ -21,10 +21,10 @@ from digrad.engines.processes.faults import PeerError
 from digrad.optim import Decentralized
 from digrad.optim.checkpoint import load_checkpoint, save_checkpoint
 from digrad.optim.loggers import CSVLogger
-from digrad.peers.epochs import Epoch
-from digrad.peers.hub import Hub
-from digrad.peers.local import key_file, local_run
 from digrad.theory.cycles import root_vectors
+from digrad_peers.epochs import Epoch
+from digrad_peers.hub import Hub
+from digrad_peers.local import key_file, local_run
 from mixers import Quadratics
 
 DIM = 5
@@ -64,7 +64,7 @@ class Node:
         self.x = nn.Parameter(torch.full((DIM,), float(k), dtype=torch.float64))
         options = {"lr": 0.1} | options
         ours = {key: options.pop(key) for key in ("on_epoch", "resumed") if key in options}
-        self.peer = digrad.peer(run.file, node=name, **ours)
+        self.peer = digrad.peers(run.file, node=name, **ours)
         self.opt = Decentralized([self.x], algorithm, engine=self.peer, **options)
 
     def step(self) -> None:

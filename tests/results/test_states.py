@@ -22,9 +22,9 @@ from digrad.results.progress import NAME, ProgressMeter, RunAnnouncements, annou
 from digrad.results.run_state import state_of, states
 from digrad.results.trials import Results
 from digrad.runs.execute import run
-from digrad.show.listing import list_states
 from digrad.show.progress import lines, progress_bar
 from digrad.show.tables import final_values
+from digrad.show.watching import list_states
 
 TINY = Experiment(
     networks=(NetworkSpec("directed-ring", name="ring", n=3),),

@@ -65,4 +65,4 @@ def test_the_command_line(command: Callable[..., tuple[int, str, str]]) -> None:
     assert "conserved" in out
     status, _, said = command("check", "ad-psgd")
     assert status == 2
-    assert "method of meetings" in said
+    assert "pairwise method" in said

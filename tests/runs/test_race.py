@@ -21,7 +21,7 @@ def test_a_straggler_holds_back_those_who_wait() -> None:
     slow, _ = race(RING, ["push-pull", "r-fast"], Clock(straggler=10.0), MessageSizes(8, 8), SHORT)
     assert [one.method for one in slow] == ["r-fast", "push-pull"]
     assert slow[1].bottleneck.startswith("gradient of node 0 (")
-    assert slow[0].bottleneck == "nobody waits"
+    assert slow[0].bottleneck == "no node waits"
     calm = Clock(distribution="constant", latency=0.0)
     even, _ = race(RING, ["push-pull", "r-fast"], calm, MessageSizes(8, 8), SHORT)
     assert [one.method for one in even] == ["push-pull", "r-fast"]
@@ -56,7 +56,7 @@ def test_the_command_line(command: Callable[..., tuple[int, str, str]]) -> None:
     status, out, _ = command(*words, "--methods", "r-fast", "--target", 0.2, "--json")
     assert status == 0
     (one,) = json.loads(out)["race"]
-    assert (one["method"], one["bottleneck"]) == ("r-fast", "nobody waits")
+    assert (one["method"], one["bottleneck"]) == ("r-fast", "no node waits")
     status, out, _ = command(*words, "--methods", "sgp, ad-psgd", "--target", 0.2)
     assert status == 0
     assert "gradient of node 0" in out

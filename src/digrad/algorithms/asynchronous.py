@@ -1,13 +1,13 @@
-"""The contract of methods in which every node acts by itself.
+"""The contract of asynchronous methods: every node acts by itself.
 
 A node's cycle has two instants and a duration:
 
     take   mixes what has arrived, and so fixes the point where the next gradient is wanted
     (the gradient is computed)
-    give   updates with that gradient, and says what is sent to all out-neighbours
+    give   updates with that gradient, and returns what is sent to all out-neighbours
 
 ``give`` and the next ``take`` follow each other at once. Variables are stacked: s holds the rows
-of the nodes that act now, be it one of them on a machine of its own or many in a simulator. A row
+of the nodes that act now, one of them on a machine of its own, or many in a simulator. A row
 may be of several trials, (rows, ..., dim): arithmetic number by number does not mind. What has
 arrived is read through an ``Inbox`` only.
 
@@ -71,10 +71,10 @@ class Inbox(OwnWeights, Protocol):
 
 
 class Asynchronous(Method[S], Generic[S, P]):
-    """A method that waits for nobody: ``init``, ``parcel``, ``give``, ``take``.
+    """An asynchronous method: ``init``, ``parcel``, ``give``, ``take``.
 
-    All are pure: the state given is left as it is. The calendar of a run knows who acts when
-    and which message arrives when, and never depends on the iterates.
+    All are pure: the state given is left as it is. The calendar of a run says which node acts
+    when and which message arrives when, and never depends on the iterates.
     """
 
     sums: ClassVar[tuple[str, ...]] = ()

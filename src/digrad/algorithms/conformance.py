@@ -60,7 +60,7 @@ def check_purity(rehearsal: Rehearsal) -> None:
 
 
 def check_overwrites(rehearsal: Rehearsal) -> None:
-    """What is declared as given up is not read after its call, whatever has been put there."""
+    """What is declared in overwrites is not read after its call, whatever has been put there."""
     algorithm = rehearsal.algorithm
     for trial in rehearsal.sizes():
         for t, (s, g) in enumerate(trial.states()):
@@ -109,7 +109,7 @@ class _OverwritingMixer:
 
 
 def check_rows(trial: Rehearsal) -> None:
-    """Nodes that hear only themselves do not notice each other: all talk is through verbs."""
+    """Nodes that receive from themselves only are independent: all communication is by verbs."""
     algorithm = trial.algorithm
     for t, (s, g) in enumerate(trial.states(12)):
         moved = g.clone()
@@ -212,7 +212,7 @@ def check_fixed_point(trial: Rehearsal) -> None:
 
 
 def check_exactness(trial: Rehearsal) -> None:
-    """If it says so: with different data and no noise it reaches the optimum, to 1e-8."""
+    """If declared exact: with different data and no noise it reaches the optimum, to 1e-8."""
     if not trial.algorithm.exact:
         return
     quiet, nearest = replace(trial, noise=0.0), float("inf")
@@ -278,7 +278,7 @@ def check_moves(trial: Rehearsal) -> None:
     if not abs(per_step - wanted) < 0.02 * wanted:
         raise FailedCheckError(
             f"a step moves the answer by {per_step:.4g} gradients, declared are {wanted:.4g}",
-            "say so by moves_by_n_pi, speed or moves_by(n_pi): fair step sizes are divided by it",
+            "declare it by moves_by_n_pi, speed or moves_by(n_pi): fair steps are divided by it",
         )
 
 

@@ -47,7 +47,7 @@ def add_changes(rows: Tensor, changes: Sequence[Change], out: Tensor | None = No
         made = torch.addcmul(rows, change, scale, out=out)
     else:
         made = torch.add(rows, change, alpha=scale, out=out)
-    for scale, change in more:  # in place: it is ours, and still in the cache
+    for scale, change in more:  # in place: the tensor is new, and still in the cache
         if isinstance(scale, Tensor):
             made.addcmul_(change, scale)
         else:
@@ -72,11 +72,11 @@ class Mixer(Protocol):
     """
 
     def pull(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """R(X + Σ αD): each node averages what it fetched from its in-neighbours."""
+        """R(X + Σ αD): each node averages the rows of its in-neighbours."""
         ...
 
     def push(self, rows: Tensor, /, *changes: Change, of: str = "") -> Tensor:
-        """C(X + Σ αD): each node adds up the shares its in-neighbours sent."""
+        """C(X + Σ αD): each node adds up the shares of its in-neighbours."""
         ...
 
     def mean(self, rows: Tensor, /) -> Tensor:
@@ -113,7 +113,7 @@ def pass_on(
 
 @runtime_checkable
 class DrawingMixer(Protocol):
-    """A mixer that knows which step it is for, and draws."""
+    """A mixer that draws random numbers for its step."""
 
     def uniforms(self, like: Tensor, purpose: int, nodes: Tensor | None = None) -> Tensor:
         """Numbers in [0, 1) for rows like these: a function of seed, purpose, node, step, column.
@@ -124,7 +124,7 @@ class DrawingMixer(Protocol):
 
 
 class Code(Protocol):
-    """Rows in fewer bytes; whoever receives the bytes has the rows."""
+    """Rows encoded in fewer bytes, from which a receiver decodes them."""
 
     def row_bytes(self, like: Tensor) -> int:
         """How many bytes each of such rows takes."""
@@ -238,7 +238,7 @@ class Method(ABC, Generic[S]):
 
     @property
     def traceable(self) -> bool:
-        """Whether its steps are operations on tensors alone, to be compiled and recorded."""
+        """Whether its steps are tensor operations only, which can be compiled and recorded."""
         return True
 
     def moves_by(self, n_pi: float) -> float:
@@ -272,7 +272,9 @@ class Algorithm(Method[S]):
 
     steady: ClassVar[bool] = True  # whether equal models stay as they are without gradients
     grain: ClassVar[int] = 0  # where rows may be cut all the same: at its multiples, if not 0
-    overwrites: ClassVar[tuple[str, ...]] = ()  # variables that ``step`` gives up, see there
+    overwrites: ClassVar[
+        tuple[str, ...]
+    ] = ()  # variables whose memory ``step`` may reuse, see there
     columnwise: ClassVar[bool] = True  # whether columns do not see each other: no norm of a row
 
     @abstractmethod

@@ -49,7 +49,7 @@ class Call(NamedTuple):
 
 
 class CountingMixer(MixerBase):
-    """A mixer of one node, which hears only itself, and writes down what is asked of it."""
+    """A mixer of one node, which receives from itself only, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -81,7 +81,7 @@ def _local_steps_without_gradient(algorithm: Algorithm[Any], state: Any) -> Any:
 
 
 class Costs(NamedTuple):
-    """What a node keeps between steps, and what a step sends once it has its stride."""
+    """What a node keeps between steps, and what a step sends after the first ones."""
 
     variables: dict[str, bool]  # by name: whether it is a vector, or one number
     memory: int  # vectors of the model's length, the model among them

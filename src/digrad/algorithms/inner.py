@@ -62,7 +62,7 @@ class Momentum:
 
     @property
     def rule(self) -> Inner | None:
-        """What stands between direction and step; nothing in the plain method."""
+        """The inner optimizer; none in the plain method."""
         if self.inner is not None:
             made: Inner = self.inner
             return made
@@ -106,7 +106,7 @@ class Momentum:
 
 
 def inverse(lr: Scale) -> Scale:
-    """1/γ, and 0 where γ is 0: who has not moved has learned nothing from it."""
+    """1/γ, and 0 where γ is 0: there the models have not moved."""
     if isinstance(lr, Tensor):
         return torch.where(lr == 0, 0, 1 / lr)
     return 1 / lr if lr else 0.0

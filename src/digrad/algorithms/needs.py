@@ -1,4 +1,4 @@
-"""Whether a network has what an algorithm needs, asked before the first step."""
+"""Whether a network has what an algorithm needs, checked before the first step."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ DENSE_N = 2000  # up to here all eigenvalues cost about a second
 def check(algorithm: Method[Any], network: AnyNetwork) -> None:
     """Refuse a network on which an algorithm would go wrong.
 
-    Of a timetable, who can be reached is asked of a whole period, all else of every slot.
+    A timetable must be connected over a whole period; all else is checked in every slot.
 
     >>> from digrad.algorithms import SGP
     >>> check(SGP(), Network([[1, 0], [0.5, 0.5]], [[1, 0.5], [0, 0.5]]))
@@ -38,14 +38,16 @@ largest strongly connected part of a graph
     """
     for need, complaint in _COMPLAINTS.items():
         if need in algorithm.needs:
-            for where, net in _asked(algorithm, network, need):
+            for where, net in _parts_to_check(algorithm, network, need):
                 text = complaint(method_name(algorithm), net, algorithm.needs)
                 if text:
                     raise NetworkError(f"{where}{text}")
 
 
-def _asked(algorithm: Method[Any], network: AnyNetwork, need: Needs) -> Iterator[tuple[str, Any]]:
-    """Yield the networks and slots of which a need is asked, and where they are."""
+def _parts_to_check(
+    algorithm: Method[Any], network: AnyNetwork, need: Needs
+) -> Iterator[tuple[str, Any]]:
+    """Yield the networks and slots in which a need is checked, and where they are."""
     if isinstance(network, Network):
         yield "", network
         return
@@ -68,7 +70,7 @@ def _trees(who: str, net: Slot, needs: Needs) -> str:
         return ""
     name, W = ("R", net.R) if (net.R.data != 1).any() else ("C", net.C)
     entries = W.tocoo()
-    if (entries.data == 1).all():  # as in a slot that connects nobody
+    if (entries.data == 1).all():  # as in a slot without links
         hint = "use a network that stays; push-pull takes any weights and any timetable"
         return message(f"{who} needs spanning trees in every slot", hint=hint)
     k = int(np.flatnonzero(entries.data != 1)[0])

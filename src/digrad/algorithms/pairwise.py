@@ -1,7 +1,7 @@
 """Methods in which two nodes meet and average, by themselves: AD-PSGD and SwarmSGD.
 
-Averaging a pair is symmetric, so links must go both ways. A meeting is one act: nobody else
-touches the two rows meanwhile.
+Averaging a pair is symmetric, so links must go both ways. A meeting is atomic: no other node
+reads or writes the two rows meanwhile.
 """
 
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from digrad.base.checks import whole
 
 
 class Pairwise(Method[S]):
-    """A method of meetings: ``init``, ``meet``, and ``local`` for gradients in between."""
+    """A pairwise method: ``init``, ``meet``, and ``local`` for gradients in between."""
 
     needs: ClassVar[Needs] = Needs.PULL | Needs.STRONGLY_CONNECTED | Needs.TWO_WAY
     sending_hint: ClassVar[str] = " each way when two meet"
@@ -70,7 +70,7 @@ class SwarmState(NamedTuple):
 class SwarmSGD(Pairwise[SwarmState]):
     """SwarmSGD, blocking: H times xᵢ ← xᵢ - γg at home, then xᵢ, xⱼ ← (xᵢ + xⱼ)/2.
 
-    A node that has done ``every`` = H steps meets whoever waits for it, or else waits for a
+    A node that has done ``every`` = H steps meets a node that waits for it, or else waits for a
     neighbour at random. Nadiradze et al., NeurIPS 2021.
     """
 

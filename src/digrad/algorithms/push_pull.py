@@ -70,7 +70,7 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
         return s.y
 
     def handover(self, s: TrackingState) -> Tensor | None:
-        # Σ y = Σ g is all that binds the nodes: whoever adds y - g of one that leaves keeps it.
+        # The invariant is Σ y = Σ g: it holds on if a neighbour adds y - g of a node that leaves.
         last = s.m if self.follows_momenta else s.g
         return torch.zeros_like(s.x) if s.y is None or last is None else s.y - last
 

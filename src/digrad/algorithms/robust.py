@@ -35,7 +35,7 @@ class RFast(Asynchronous[RFastState, RFastParcel]):
     """R-FAST: ẑᵢ = zᵢ + Σⱼ C[i,j] Δρⱼ + g⁺ - g, zᵢ⁺ = C[i,i] ẑᵢ, xᵢ⁺ = Σⱼ R[i,j] (xⱼ - γzⱼ⁺).
 
     ρⱼ is the running sum of all ẑⱼ, of which a receiver uses the growth Δρⱼ since it looked
-    last: lost, late and reordered messages only postpone. With everybody in step it is
+    last: lost, late and reordered messages only postpone. With synchronous nodes it is
     push-pull (atc, cta) with steps γC[i,i]. Zhu, Tian, Huang, Xu, He, IEEE Trans. Signal and
     Information Processing over Networks 2024.
     """
@@ -99,8 +99,8 @@ class APPGParcel(NamedTuple):
 class APPG(Asynchronous[APPGState, APPGParcel]):
     """APPG: yᵢ⁺ = C[i,i] yᵢ + Σⱼ C[i,j] yⱼ + g⁺ - g, xᵢ⁺ = Σⱼ R[i,j] xⱼ - γyᵢ⁺.
 
-    The sum is over all shares that have arrived since; none may be lost. With everybody in
-    step it is ab-cta. Zhang & You, arXiv 1901.08215, but for the buffer of models, of which
+    The sum is over all shares that have arrived since; none may be lost. With synchronous
+    nodes it is ab-cta. Zhang & You, arXiv 1901.08215, but for the buffer of models, of which
     the newest from each neighbour is averaged here.
     """
 

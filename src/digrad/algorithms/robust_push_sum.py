@@ -42,7 +42,7 @@ class RASGP(Asynchronous[RASGPState, RASGPParcel]):
     """RASGP: x̂ᵢ = xᵢ - βg, φᵢ⁺ = φᵢ + x̂ᵢ, xᵢ⁺ = C[i,i] x̂ᵢ + Σⱼ C[i,j] Δφⱼ; gradients at x/y.
 
     The weights y travel in the same way. β adds up the steps of all slots of the clock since
-    the node acted last, so slow nodes take longer steps. With everybody in step it is SGP.
+    the node acted last, so slow nodes take longer steps. With synchronous nodes it is SGP.
     Spiridonoff, Olshevsky, Paschalidis, JMLR 2020.
 
     A node that acts often and hears little shares its weight away until the quotient means
@@ -100,7 +100,7 @@ class AsySPAState(NamedTuple):
     y: Tensor  # push-sum weights, one number per node
     next: Tensor  # l: the first step that the next gradient stands for, counted from 1
     top: Tensor  # L: the last one
-    told: Tensor  # the l that neighbours were told last
+    sent: Tensor  # the l that neighbours received last
 
 
 class AsySPAParcel(NamedTuple):
@@ -117,7 +117,7 @@ class AsySPA(Asynchronous[AsySPAState, AsySPAParcel]):
 
     The weights y travel in the same way; L is the largest l heard of, and l = L + 1 after a
     gradient, so that all nodes take the same total step whatever their speed. A node that has
-    heard nothing shares nothing out. No message may be lost. With everybody in step it is SGP;
+    heard nothing shares nothing out. No message may be lost. With synchronous nodes it is SGP;
     exact with steps that shrink. Zhang & You, IEEE Transactions on Automatic Control 2020.
     """
 
@@ -129,7 +129,7 @@ class AsySPA(Asynchronous[AsySPAState, AsySPAParcel]):
         return AsySPAState(x, one, one.long(), one.long(), one.long())
 
     def parcel(self, s: AsySPAState) -> AsySPAParcel:
-        return AsySPAParcel(torch.zeros_like(s.x), torch.zeros_like(s.y), s.told)
+        return AsySPAParcel(torch.zeros_like(s.x), torch.zeros_like(s.y), s.sent)
 
     def give(
         self, s: AsySPAState, g: Tensor, inbox: Inbox, lr: Scale
@@ -137,10 +137,10 @@ class AsySPA(Asynchronous[AsySPAState, AsySPAParcel]):
         x = s.x - inbox.steps(s.next, s.top) * g
         split = (inbox.pushed("y") > 0) | (s.next == 1)  # the first give shares out
         count = s.top + 1
-        told, none = torch.where(split, count, s.told), torch.zeros_like(s.y)
-        sent = AsySPAParcel(torch.where(split, x, none), torch.where(split, s.y, none), told)
+        sent_l, none = torch.where(split, count, s.sent), torch.zeros_like(s.y)
+        sent = AsySPAParcel(torch.where(split, x, none), torch.where(split, s.y, none), sent_l)
         left = torch.where(split, inbox.kept, torch.ones_like(inbox.kept))
-        return AsySPAState(left * x, left * s.y, count, count, told), sent
+        return AsySPAState(left * x, left * s.y, count, count, sent_l), sent
 
     def take(self, s: AsySPAState, inbox: Inbox) -> AsySPAState:
         x, y = s.x + inbox.pushed("x"), s.y + inbox.pushed("y")
@@ -175,7 +175,7 @@ class OverlapSGP(Asynchronous[OverlapState, OverlapParcel]):
     The weights w travel in the same way; gradients at x/w. The sum is over all shares that have
     arrived since the last exchange. A node waits only for shares that are older than τ of its
     gradients: its m-th exchange for the (m-1)-th of its in-neighbours. No message may be lost.
-    With everybody in step and τ = 1 it is ``osgp`` without a clock, after one gradient at home.
+    With synchronous nodes and τ = 1 it is ``osgp`` without a clock, after one local gradient.
     Assran, Loizou, Ballas, Rabbat, ICML 2019, algorithm 2.
 
     Args:

@@ -191,7 +191,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no share that a memory can keep of itself."""
+    """Refuse a factor of a memory that does not lie in [0, 1)."""
     if not _is_number(value) or not 0 <= value < 1:
         what = f"{name} must lie in [0, 1), got {shown(value)}"
         raise ParameterError(message(what, hint="try 0.9"))

@@ -12,7 +12,7 @@ from torch import Tensor
 from digrad.algorithms.rules import Inner, Kept, check_decay
 from digrad.base.errors import ParameterError, message
 
-# What PyTorch's classes are told about how to compute, not what.
+# Options of PyTorch's classes that change how they compute, but not what.
 HOW = ("foreach", "fused", "capturable", "differentiable")
 
 Decay = Literal["added to the gradients", "added to the update", "something else"]
@@ -54,8 +54,8 @@ class TorchRule:
 
     def __post_init__(self) -> None:
         if self.weight_decay and self.decay == "something else":
-            told = ", ".join(f"{key}={value!r}" for key, value in self.said)
-            what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({told}) is neither "
+            own = ", ".join(f"{key}={value!r}" for key, value in self.said)
+            what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({own}) is neither "
             what += "added to the gradients, as SGD does, nor to the update, as AdamW does"
             raise ParameterError(message(what, hint="take weight_decay=0, or another class"))
 
@@ -64,7 +64,7 @@ class TorchRule:
         return self.decay != "added to the gradients"
 
     def __repr__(self) -> str:
-        """Name the class and what it was told."""
+        """Name the class and its options."""
         said = dict(self.said) | {"weight_decay": self.weight_decay}
         inside = ", ".join(f"{key}={value!r}" for key, value in said.items())
         return f"{self.cls.__module__}.{self.cls.__qualname__}({inside})"
@@ -121,11 +121,11 @@ class TorchRule:
         return d, tuple(made)
 
     def _optimizer(self, at: Tensor, **more: Any) -> torch.optim.Optimizer:
-        told: dict[str, Any] = {"lr": 1.0, **dict(self.said), **more}
+        own: dict[str, Any] = {"lr": 1.0, **dict(self.said), **more}
         if "weight_decay" in signature(self.cls).parameters:
-            told.setdefault("weight_decay", 0.0)
+            own.setdefault("weight_decay", 0.0)
         try:
-            return self.cls([at], **told)
+            return self.cls([at], **own)
         except (TypeError, ValueError) as error:
             what = f"the inner optimizer {self.cls.__name__} cannot be made: {error}"
             raise ParameterError(message(what, hint="look at its options")) from error

@@ -1,4 +1,4 @@
-"""Messages that are lost and nobody hears of: nothing is lost for ever.
+"""Messages that are lost silently, and running sums by which nothing is lost for ever.
 
 On every link a sender keeps the sum of all it ever addressed to the receiver and sends that sum;
 the receiver takes what is new in it. So a message brings all that was lost before it. The
@@ -68,7 +68,7 @@ class DelayedMessages(Wrapper):
         for name, count in often.items():
             if not name or count > 1:
                 what = f"{method_name(self.method)} pushes {name or 'a variable'} more than once "
-                what += "a step, so it cannot be told what is in transit of which"
+                what += "a step, so what is in transit of each cannot be told apart"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
                 raise ParameterError(message(what, hint=hint))
         object.__setattr__(self, "_pushed", tuple(push_calls(self.method)))

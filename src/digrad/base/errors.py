@@ -45,6 +45,10 @@ class UnknownNameError(DigradError, KeyError):
     """A name that is in no table; the text suggests the nearest one."""
 
 
+class MissingLibraryError(DigradError, ImportError):
+    """A library that something asks for and that is not installed."""
+
+
 class FileFormatError(DigradError, ValueError):
     """A file that cannot be read as what its name says it is."""
 

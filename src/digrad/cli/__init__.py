@@ -21,7 +21,6 @@ from digrad.cli.design import design
 from digrad.cli.export import export
 from digrad.cli.output import bare_flags, warn
 from digrad.cli.overview import greet
-from digrad.cli.peers import hub, keys, peers
 from digrad.cli.plugins import CommandGroup
 from digrad.cli.report import report
 from digrad.cli.train import train
@@ -43,16 +42,13 @@ app.command()(check)
 app.command()(design)
 app.command()(tune)
 app.command()(train)
-app.command()(peers)
-app.command()(hub)
 app.command()(report)
 app.command()(export)
 app.command()(watch)
 app.command("runs")(list_runs)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
-app.add_typer(keys, name="keys")
-for part in (app, networks.listing, data.app, keys):
+for part in (app, networks.listing, data.app):
     bare_flags(part)
 
 

@@ -13,7 +13,10 @@ from digrad.base.former_names import present_name
 from digrad.cli.output import bare_flags
 
 GROUP = "digrad.commands"
-ELSEWHERE = {"reproduce": "digrad-studies"}  # commands of ours that are installed by themselves
+ELSEWHERE = {  # commands of ours that are installed by themselves
+    "reproduce": "digrad-studies",
+    **dict.fromkeys(("peers", "hub", "keys"), "digrad-peers"),
+}
 
 
 class CommandGroup(TyperGroup):
@@ -69,9 +72,12 @@ def plugin_commands() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _command(name: str, function: Callable[..., None], **about: Any) -> Any:
-    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    app.command(name, **about)(function)
+def _command(name: str, made: Callable[..., None] | typer.Typer, **about: Any) -> Any:
+    """Make a command of a function, or of an app with commands of its own."""
+    app = made
+    if not isinstance(app, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        app.command(name, **about)(made)
     bare_flags(app)
     return typer.main.get_command(app)
 

@@ -171,7 +171,7 @@ def plot(
     from digrad.results.best import only_best
     from digrad.show.figures import save_figure
     from digrad.show.figures.curves import draw_curves
-    from digrad.show.figures.widths import points
+    from digrad.show.figures.drawing import points
 
     results = read(folders, where, only, label)
     metric = metric or best.partition("@")[0] or default_metric(results)
@@ -290,7 +290,7 @@ def _print(rows: Any, form: str) -> None:
 
 def _print_samples(folders: list[Path], results: Any) -> None:
     """Say on which test samples accuracies are."""
-    from digrad.show.samples import judged_on
+    from digrad.show.verdicts import judged_on
 
     for folder in folders:
         experiment = _experiment(folder)

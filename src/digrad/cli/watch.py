@@ -24,7 +24,7 @@ def list_runs(
     Example: digrad runs
     """
     from digrad.results.run_state import states
-    from digrad.show.listing import list_states
+    from digrad.show.watching import list_states
 
     found = states(folder)
     if not found:

@@ -1,7 +1,7 @@
-"""Virtual time: how long gradients and messages take, and who acts when.
+"""Virtual time: how long gradients and messages take, and which node acts when.
 
 No tensors here: a calendar never depends on the iterates. Read ``clock`` first, the model; then
-``calendar``, who wakes when and reads which message, and ``waiting``, when steps end that wait.
+``calendar``, which node acts when and reads which message, and ``synchronous``, when steps end.
 """
 
 from digrad.clocks.clock import Clock, clock

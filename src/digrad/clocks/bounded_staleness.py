@@ -1,8 +1,8 @@
-"""Who wakes when if nodes wait, but only for messages that are older than an exchange of theirs.
+"""When nodes wake under bounded staleness: they wait for messages older than one exchange.
 
 After every so many gradients a node exchanges: it reads what has arrived, and sends. Its m-th
 exchange waits until the message of the (m-1)-th has come from each in-neighbour; newer ones that
-are there are read too. Nobody waits for ever: whoever has exchanged least finds all it needs.
+are there are read too. There is no deadlock: the node with the fewest exchanges has all it needs.
 """
 
 import heapq
@@ -31,15 +31,17 @@ class _Wake:
 
 @dataclass
 class _StalenessState:
-    """Where nodes are that wait for each other."""
+    """The state of the simulation."""
 
     queue: list[tuple[float, int]]  # when a gradient or a wait ends, and whose
     done: list[int]  # gradients
     exchanges: list[int]
     arrivals: list[list[float]]  # by link: of all messages so far
     unread: list[list[tuple[float, int, int]]]  # by link: arrival, wake, place in its reads
-    held: dict[int, float] = field(default_factory=dict)  # who waits for what is not sent yet
-    wakes: list[_Wake] = field(default_factory=list)  # but for those that were asked for
+    held: dict[int, float] = field(
+        default_factory=dict
+    )  # nodes that wait for a message not sent yet, and since when
+    wakes: list[_Wake] = field(default_factory=list)  # but for those already returned
     gone: int = 0  # how many those are
     times: list[float] = field(default_factory=lambda: [0.0])  # by rounds
     sent: list[list[int]] = field(default_factory=list)  # exchanges of each node, by rounds
@@ -55,7 +57,7 @@ class _StalenessState:
 
 @dataclass(eq=False)
 class BoundedStalenessCalendar:
-    """The wakes of all nodes; the same however they are asked for.
+    """The wakes of all nodes; the same however they are cut into rounds.
 
     Args:
         clock: how long things take; it loses nothing.
@@ -169,7 +171,7 @@ class BoundedStalenessCalendar:
         sender, receiver = (int(node) for node in self.links.edges[link])
         delay = float(self.links.delays[link]) + self._jitter(link, number)
         arrival = time + delay
-        if delay == 0 and sender > receiver:  # there for those who wake later in that instant
+        if delay == 0 and sender > receiver:  # there for nodes that wake later in that instant
             arrival = float(np.nextafter(arrival, np.inf))
         now.arrivals[link].append(arrival)
         now.unread[link].append((arrival, now.count - 1, place))

@@ -1,6 +1,6 @@
-"""Who wakes when, and at which of its own wakes the receiver of each message reads it.
+"""When nodes wake, and at which of its own wakes the receiver of each message reads it.
 
-Nobody waits, so the wakes of a node are the sums of its computing times, and all follows from
+No node waits, so the wakes of a node are the sums of its computing times, and all follows from
 sorting. A *round* is n wakes, of whichever nodes: n gradients.
 """
 
@@ -103,7 +103,7 @@ class Calendar:
         number = (count[node] + step)[wake]
         delay = self.links.delays[link] + self.clock.jitters(sender, receiver, number)
         arrival = time[wake] + delay
-        # A message without delay is there for those who wake later in that instant.
+        # A message without delay is there for nodes that wake later in that instant.
         late = (delay == 0) & (sender > receiver)
         arrival[late] = np.nextafter(arrival[late], np.inf)
         lost = self.clock.is_lost(sender, receiver, number)

@@ -11,7 +11,7 @@ from digrad.clocks.draws import Floats, Integers
 from digrad.networks.network import Network
 from digrad.networks.timetable import Timetable
 
-NEVER = -np.inf  # the delay of what is not sent: nobody waits for it
+NEVER = -np.inf  # the delay of what is not sent: no node waits for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class LinkDelays:
 class ChangingLinkDelays:
     """All links of a timetable that a method ever uses; ``over`` has the delays of each step.
 
-    A message that the timetable loses is waited for as long as it would have taken: who waits
-    for it knows by then. A clock's own losses are sent again, here as elsewhere.
+    A message that the timetable loses is waited for as long as it would have taken. Messages
+    that the clock loses are sent again, as on networks that stay as they are.
     """
 
     n: int

@@ -1,4 +1,4 @@
-"""Who meets whom when: gradients one after the other, some of which end in a meeting."""
+"""When nodes meet: gradients one after the other, some of which end in a meeting."""
 
 import heapq
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from digrad.clocks.links import LinkDelays
 
 
 class MeetingEvents(NamedTuple):
-    """Gradients in the order in which they end, and whom each node then meets; -1: nobody."""
+    """Gradients in the order in which they end, and the partner each node then meets; -1: none."""
 
     node: Integers
     number: Integers
@@ -24,7 +24,7 @@ class MeetingEvents(NamedTuple):
 
 
 class Meetings:
-    """Nodes that meet a neighbour at random after each gradient and wait for nobody."""
+    """Nodes that meet a neighbour at random after each gradient, without waiting."""
 
     def __init__(self, clock: Clock, links: LinkDelays) -> None:
         self.clock, self.links = clock, links
@@ -59,13 +59,13 @@ class Meetings:
 
 @dataclass
 class _MeetingState:
-    """Where nodes are that wait for each other."""
+    """The state of the simulation."""
 
     queue: list[tuple[float, int]]  # when a gradient ends, and whose
     done: list[int]  # gradients
-    met: list[int]  # meetings that each node asked for
+    met: list[int]  # meetings that each node has requested
     left: list[int]  # gradients until the next meeting
-    waiting: list[list[int]]  # for each node, who waits for it
+    waiting: list[list[int]]  # for each node, the nodes that wait for it
     wanted: list[int]  # whom each node waits for; -1: it computes
     time: float = 0.0
     meetings: int = 0
@@ -81,7 +81,7 @@ class BlockingMeetings:
     _known: dict[int, _MeetingState] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Find everybody's neighbours."""
+        """Find the neighbours of all nodes."""
         self._free = Meetings(self.clock, self.links)
         pairs = map(tuple, self.links.edges.tolist())
         self._delay = dict(zip(pairs, self.links.delays.tolist(), strict=True))
@@ -150,10 +150,10 @@ class BlockingMeetings:
             other = now.waiting[i].pop(0)
             now.wanted[other] = -1
             return other
-        asked = self._free.partners(np.array([i]), np.array([now.met[i]]))
+        partner = self._free.partners(np.array([i]), np.array([now.met[i]]))
         now.met[i] += 1
-        other = int(asked[0])
-        if other >= 0 and now.wanted[other] >= 0:  # it waits for somebody else
+        other = int(partner[0])
+        if other >= 0 and now.wanted[other] >= 0:  # it waits for another node
             now.waiting[now.wanted[other]].remove(other)
             now.wanted[other] = -1
             return other

@@ -1,4 +1,4 @@
-"""When the steps of a method end that waits: for its neighbours, or for all at a barrier.
+"""When the steps of a synchronous method end: nodes wait for neighbours, or at a barrier.
 
 A step is a gradient and some exchanges, of which each may wait for the gradient and for others.
 An exchange that waits for nothing leaves when the step begins, and overlaps with the computing.

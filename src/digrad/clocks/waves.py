@@ -13,7 +13,7 @@ from digrad.clocks.calendar import Activations
 from digrad.clocks.draws import Integers
 from digrad.clocks.links import LinkDelays
 
-NOWHERE = 0  # the slot of parcels that nobody reads
+NOWHERE = 0  # the slot of parcels without a reader
 FAR = 1 << 40  # more than any number of a wake
 
 
@@ -32,7 +32,7 @@ class Waves(NamedTuple):
 
 
 class PendingMessages(NamedTuple):
-    """What is on its way, and who has read what: as arrays, to go on from."""
+    """Messages on their way, and what was read last on each link: to be stored and resumed."""
 
     newest: Integers  # (links,): slots
     pending: Integers  # (messages, 3): link, the wake that reads it, slot
@@ -158,7 +158,7 @@ class Dispatcher:
         return Waves(np.bincount(levels), order, slots[order], into, newest, *came, reads)
 
     def _given(self, wakes: Activations) -> Integers:
-        """Find a slot for each parcel, and note who will read it when."""
+        """Find a slot for each parcel, and note when it will be read."""
         out = self._out[wakes.node]
         wake = np.repeat(np.arange(len(wakes.node)), out)
         sent = wakes.reads >= 0
@@ -174,7 +174,7 @@ class Dispatcher:
         return slots
 
     def _free(self, count: int) -> Integers:
-        """Return so many slots that nobody needs any more."""
+        """Return so many slots that are free."""
         free = np.ones(len(self._numbers), dtype=bool)
         free[NOWHERE] = free[self._newest] = free[self._pending.slot] = False
         found = np.flatnonzero(free)[:count]

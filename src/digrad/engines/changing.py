@@ -40,7 +40,7 @@ class ChangingMixer(MatrixMixer):
 
 
 class LossyMixer(ChangingMixer):
-    """The mixer of one step in which messages may be lost that nobody hears of.
+    """The mixer of one step in which messages may be lost silently.
 
     It hands out what each link brings, and does not add it up: see ``algorithms.transit``.
     """

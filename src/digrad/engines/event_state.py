@@ -21,7 +21,7 @@ class Activation(NamedTuple):
 
     nodes: Tensor
     numbers: Tensor
-    pairs: list[tuple[int, int]]  # both, for those who cannot wait for a GPU
+    pairs: list[tuple[int, int]]  # both, where waiting for a GPU would cost time
 
 
 Gradient = Callable[[Tensor, Activation], Tensor]  # at these points, (rows, trials, dim)
@@ -98,7 +98,7 @@ def _kind(fields: tuple[str, ...], parcels: tuple[str, ...]) -> Any:
 
 
 def pack_state(flight: EventState) -> Any:
-    """Return a NamedTuple of tensors: the state's own fields first, the trial first in each."""
+    """Return the state as a NamedTuple of tensors: own fields first, with the trial axis first."""
     parcels = dict(flight.parcels.items()) if flight.parcels is not None else {}
     kind = _kind(flight.state.kind._fields, tuple(parcels))
     rows = [*(v for _, v in flight.state.items()), *parcels.values()]
@@ -109,7 +109,7 @@ def pack_state(flight: EventState) -> Any:
 
 
 def unpack_state(found: Any, state: Any, parcel: Any) -> EventState:
-    """Go on from what was stored: copies, which steps may overwrite."""
+    """Return the state from what was stored: copies, which steps may overwrite."""
     values = found._asdict()
     own = {name: values[name].transpose(0, 1) for name in state._fields}
     if parcel is None:

@@ -1,4 +1,4 @@
-"""The engine of methods that wait for nobody: a calendar replayed on tensors, wave by wave.
+"""The engine of asynchronous methods: a calendar replayed on tensors, wave by wave.
 
 All trials share the calendar. Variables are kept with the node first, (nodes, trials, dim), so
 that the rows of a wave are whole blocks of memory.
@@ -90,7 +90,7 @@ class WaveInbox:
         return self._mail.pull.summed(self._parcels[name])
 
     def pushed(self, name: str) -> Tensor:
-        """Σⱼ C[i, j] times what is new; the same if asked again."""
+        """Σⱼ C[i, j] times what is new; computed once."""
         if name not in self._pushed:
             bags = self._mail.push
             if self._sums and name not in self._sums:  # a share, not what a sum has grown by
@@ -134,7 +134,7 @@ class EventEngine:
     Args:
         method: what nodes do.
         net: the weights with which what arrives is mixed.
-        calendar: who wakes when; over the links that the method uses.
+        calendar: when nodes wake; over the links that the method uses.
         device: where the nodes live.
         dtype: of the variables.
     """
@@ -167,7 +167,7 @@ class EventEngine:
         """Begin at x, (trials, nodes, dim): everybody holds everybody's first parcel."""
         state = self.method.init(x)
         first = put_node_first(self.method.parcel(state))
-        # The first slot is for what nobody reads.
+        # The first slot is for parcels without a reader.
         parcels = {k: torch.cat([torch.zeros_like(v[:1]), v]) for k, v in first.items()}
         own = VariableTable(self.state_kind, put_node_first(state))
         return EventState(own, VariableTable(self.parcel_kind, parcels), self._dispatcher.start())

@@ -1,4 +1,4 @@
-"""The engine of methods of meetings: acts that touch different nodes are one tensor operation."""
+"""The engine of pairwise methods: acts that touch different nodes are one tensor operation."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ STRETCH = 4096  # gradients whose acts are found at once, at least
 
 
 class PairEngine:
-    """Runs one method of meetings.
+    """Runs one pairwise method.
 
     Args:
         method: what nodes do.
-        meetings: who meets whom when.
+        meetings: which nodes meet when.
         device: where the nodes live.
     """
 
@@ -91,7 +91,7 @@ class PairEngine:
 
 
 def cut_into_waves(acts: MeetingEvents) -> list[list[int]]:
-    """Cut acts into waves: different nodes in each, and all of them meet somebody or none does."""
+    """Cut acts into waves: different nodes in each, and all of them meet a partner or none does."""
     found: dict[tuple[int, bool], list[int]] = {}
     level: dict[int, int] = {}
     for k, (i, j) in enumerate(zip(acts.node.tolist(), acts.partner.tolist(), strict=True)):

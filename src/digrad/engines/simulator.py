@@ -70,7 +70,7 @@ def is_sparse(W: csr_array) -> bool:
 
 
 class WeightMatrix:
-    """One weight matrix, or a block of one, on the device: dense or sparse as it pays."""
+    """One weight matrix, or a block of one, on the device: dense or sparse, whichever is faster."""
 
     def __init__(self, matrix: Tensor, *, is_sparse: bool = False) -> None:
         self.is_sparse, self._matrix = is_sparse, matrix
@@ -78,7 +78,7 @@ class WeightMatrix:
 
     @classmethod
     def of(cls, W: csr_array, device: torch.device | str, dtype: torch.dtype) -> "WeightMatrix":
-        """Put a matrix there, as it pays."""
+        """Put a matrix on the device, dense or sparse, whichever is faster."""
         sparse = is_sparse(W)
         matrix = _sparse(W, dtype) if sparse else torch.from_numpy(W.toarray())
         return cls(matrix.to(device=device, dtype=dtype), is_sparse=sparse)

@@ -99,7 +99,7 @@ class Decentralized(StoredOptimizer):
         broadcast: whether all nodes start from the parameters of node 0; if not, they must
             already be equal.
         engine: how this process takes part: by default ``dg.processes(timeout=60.0)``, alone or as
-            a rank of torch.distributed; ``dg.peer("run.toml", node="milan")`` as one node of those
+            a rank of torch.distributed; ``dg.peers("run.toml", node="milan")`` as one node of those
             that a membership file names, with its network: see the guide on peers.
         options: of the inner optimizer, SGD if none is named: ``momentum=0.9``. Parameter groups
             may have their own.

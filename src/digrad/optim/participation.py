@@ -150,7 +150,7 @@ class ProcessParticipation(Participation):
     def network(self, given: Any, layout: Layout) -> AnyNetwork:
         """Make the network; a topology's name gets as many nodes as there are models."""
         if given is None:
-            hint = 'pass one, as "exponential", or engine=dg.peer("run.toml")'
+            hint = 'pass one, as "exponential", or engine=dg.peers("run.toml")'
             raise ParameterError(message("no network is given", hint=hint))
         if not isinstance(given, str | Path):
             return as_any(given)
@@ -226,8 +226,8 @@ STEP_OPTIONS = ("message_dtype", "bucket_bytes", "overlap")
 PEER_OPTIONS = ("peers", "node", "key", "on_epoch", "resumed")
 MOVED = {
     **dict.fromkeys((*PROCESS_OPTIONS, *STEP_OPTIONS), "engine=dg.processes({}=...)"),
-    **dict.fromkeys(PEER_OPTIONS, "engine=dg.peer({}=...)"),
-    "peers": 'engine=dg.peer("run.toml")',
+    **dict.fromkeys(PEER_OPTIONS, "engine=dg.peers({}=...)"),
+    "peers": 'engine=dg.peers("run.toml")',
     **dict.fromkeys(("log_dir", "log_every"), "opt.watch(log_dir, log_every)"),
 }
 
@@ -246,7 +246,7 @@ def participation(
     watch: dict[str, Any] = {}
     watch |= {name: old.pop(name) for name in ("log_dir", "log_every") if name in old}
     if engine is not None and not isinstance(engine, Participation):
-        hint = 'pass dg.processes(timeout=60.0) or dg.peer("run.toml")'
+        hint = 'pass dg.processes(timeout=60.0) or dg.peers("run.toml")'
         raise ParameterError(message(f"engine= is a {type(engine).__name__}", hint=hint))
     if engine is not None and old:
         what = f"both engine= and {next(iter(old))}= are given"
@@ -254,7 +254,7 @@ def participation(
     file = old.pop("peers", None)
     if file is not None:
         taken = {name: old[name] for name in (*PEER_OPTIONS, *STEP_OPTIONS) if name in old}
-        engine = digrad.peer(file, **taken)
+        engine = digrad.peers(file, **taken)
     elif engine is None:
         taken = {name: value for name, value in old.items() if name not in PEER_OPTIONS}
         engine = ProcessParticipation(**taken)

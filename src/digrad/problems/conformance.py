@@ -1,6 +1,6 @@
 """Does a problem keep its contract? Read ``CHECKS`` first.
 
-Everything is asked at a few points near the start, of a few nodes, trials and steps; a problem is
+All checks are at a few points near the start, of a few nodes, trials and steps; a problem is
 held to the arithmetic of its own number type.
 """
 
@@ -104,7 +104,7 @@ def check_mean(problem: Problem) -> None:
 
 
 def check_samples(problem: Problem) -> None:
-    """What a node draws depends on seed, node and step alone: not on who asks for what else."""
+    """What a node draws depends on seed, node and step alone: not on what else is drawn."""
     whole = problem.sample(_sampler(problem), range(6))
     parts = torch.cat(
         [problem.sample(_sampler(problem), steps) for steps in (range(2), range(2, 6))]

@@ -1,4 +1,4 @@
-"""Does a method that waits for nobody keep its contract? Read ``CHECKS`` first."""
+"""Does an asynchronous method keep its contract? Read ``CHECKS`` first."""
 
 from typing import Any
 

@@ -56,7 +56,7 @@ def check_target(target: str) -> Iterator[CheckResult]:
     elif isinstance(subject, Asynchronous):
         checks = dict(unwaiting_checks.CHECKS)
     elif isinstance(subject, Method):
-        what = f"{target} is a method of meetings, which have no checks"
+        what = f"{target} is a pairwise method, for which there are no checks"
         raise ParameterError(message(what, hint="simulate it: dg.simulate(problem, net, it)"))
     with torch.no_grad():
         yield from verdicts(checks, subject)
@@ -144,7 +144,7 @@ def rank(target: str, folder: str, number: str) -> None:
 
 
 def _start_two(target: str, folder: Path) -> None:
-    """Start both and wait for them; whoever is left is ended."""
+    """Start both and wait for them; processes that are left are ended."""
     names = {name for _, name in socket.if_nameindex()}
     env = {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if "lo" in names else {})}
     command = [sys.executable, "-c", START, target, str(folder)]

@@ -108,7 +108,7 @@ class _Samples:
         shape = problem.nodes, 2 * self.ahead, *one.shape[2:]
         self._shelf = torch.empty(shape, dtype=one.dtype, device=self._device)
         self._held = [[-1, -1] for _ in range(problem.nodes)]  # stretches that are there
-        self._until = [0] * problem.nodes  # numbers of each node that are there, and were asked for
+        self._until = [0] * problem.nodes  # numbers of each node that have been drawn
         self._last = [-1] * problem.nodes
 
     def of(self, who: Activation) -> Tensor:
@@ -162,7 +162,7 @@ def make_loop(
     Args:
         method: of any kind.
         net: where it runs.
-        timing: of an asynchronous or pairwise method: who acts when.
+        timing: of an asynchronous or pairwise method: when nodes act.
         problem: with the gradients.
         trials: seeds and step sizes.
         schedule: factors of the step sizes.

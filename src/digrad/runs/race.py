@@ -66,7 +66,7 @@ def read_clock(text: str) -> Clock:
     try:
         table = tomllib.loads(f"clock = {{{text}}}")["clock"]
     except tomllib.TOMLDecodeError as error:
-        said = str(error).partition(" (at")[0]  # places are those of a line that nobody wrote
+        said = str(error).partition(" (at")[0]  # places are those of a line made here
         what = f"the clock {text!r} cannot be read: {said}"
         hint = """key=value with commas between, words in quotes: "distribution='heavy-tailed'\""""
         raise ParameterError(message(what, hint=hint)) from error

@@ -1,4 +1,4 @@
-"""Who computes and who waits, of a run with a clock: found again from its folder."""
+"""When nodes compute and wait in a run with a clock: computed again from its folder."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
     experiment = load_experiment(store.path / "experiment.toml")
     clock = clock_of(experiment)
     if clock is None:
-        what = f"{folder} has no clock, so nobody knows when what happened"
+        what = f"{folder} has no clock, so it has no timeline"
         raise ParameterError(message(what, hint="put [clock] into the experiment and run it"))
     end = until or GRADIENTS * float(np.median(_some_times(clock, experiment, store)))
     found, seen = [], set[tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""When a job's steps end on a clock, what was sent by then, and who computed and who waited."""
+"""When a job's steps end on a clock, what was sent by then, and when nodes computed and waited."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ class AsynchronousTiming:
 
     def bottleneck(self, net: AnyNetwork) -> str:
         bounded = isinstance(self.calendar, BoundedStalenessCalendar)
-        return "messages of the exchange before" if bounded else "nobody waits"
+        return "messages of the exchange before" if bounded else "no node waits"
 
     def lanes(self, until: float) -> list[Lane]:
         """A gradient began as long before its end as it takes; gaps between gradients are waits.
@@ -157,7 +157,7 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSiz
 
 @singledispatch
 def _timing(method: Method[Any], net: Any, clock: Clock, sizes: MessageSizes) -> Timing:
-    what = f"{method_name(method)} is none of the kinds of methods that a clock knows"
+    what = f"{method_name(method)} is none of the kinds of methods that run on a clock"
     raise ParameterError(message(what, hint="derive it from Algorithm, Asynchronous or Pairwise"))
 
 

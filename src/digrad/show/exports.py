@@ -12,15 +12,11 @@ from typing import Any
 import numpy as np
 
 from digrad.base.atomic import write_whole
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import MissingLibraryError, ParameterError, message
 from digrad.base.metrics import TIMED, VALUES, columns_of
 from digrad.results.trials import Results
 
 NAMES = ("run", "network", "algorithm")
-
-
-class MissingLibraryError(DigradError, ImportError):
-    """A library that something asks for and that is not installed."""
 
 
 def columns(results: Results) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""A run under way, as it is now: how far, and the curves so far."""
+"""Runs as they are now: a list of folders, and one run with its curves so far."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -9,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from digrad.base.errors import DigradError, param
-from digrad.base.text import number
+from digrad.base.text import duration, number, size
 from digrad.results.progress import RunAnnouncements
 from digrad.results.run_state import RunState, state_of
 from digrad.results.trials import Curve, Key, Results
 from digrad.show.braille import COLOURS, draw, mark_of
 
 MOST_PANELS = 4  # networks that a terminal has room for
+STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "damaged": "red"}
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,33 @@ def _legend(curves: list[Curve]) -> Table:
 
 def _name(key: Key) -> str:
     return f"{key.algorithm}, γ = {key.lr:g}"
+
+
+def list_states(found: Sequence[RunState]) -> Table:
+    """Lay out a row per run folder."""
+    out = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
+    for name in ("folder", "state", "trials", "done", "size", "changed", "last"):
+        side = "right" if name in ("trials", "done", "size") else "left"
+        whole = name != "last"  # which is the one to break where there is little room
+        out.add_column(name, justify=side, no_wrap=whole)  # type: ignore[arg-type]
+    for run in found:
+        ago = f"{duration(time() - run.changed)} ago"
+        state = Text(run.state, style=STYLES[run.state])
+        rest = (_trials(run), _share(run), size(run.size), ago, _last(run))
+        out.add_row(Text(str(run.path)), state, *map(Text, rest))
+    return out
+
+
+def _trials(run: RunState) -> str:
+    return f"{run.trials:,}/{run.experiment.trials:,}" if run.experiment else "-"
+
+
+def _share(run: RunState) -> str:
+    return f"{100 * run.done // run.total} %" if run.total else "-"
+
+
+def _last(run: RunState) -> str:
+    """Say the best last value, or what is wrong."""
+    if run.why or not run.metric:
+        return run.why or "nothing recorded yet"
+    return f"{run.metric.replace('_', ' ')} {number(run.value, 3)} ({run.best})"

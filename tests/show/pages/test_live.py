@@ -19,9 +19,8 @@ from digrad.cli import main
 from digrad.results.lock import locked
 from digrad.results.progress import NAME, RunAnnouncements
 from digrad.show.braille import draw, mark_of
-from digrad.show.pages.live import live_page, live_state
 from digrad.show.pages.page import render
-from digrad.show.pages.server import Server
+from digrad.show.pages.server import Server, live_page, live_state
 from digrad.show.watching import RunView, as_text
 
 EVIL = "<script>bad()</script>"

@@ -109,6 +109,6 @@ def test_one_node_is_a_network() -> None:
 
 def test_the_heaviest_nodes_are_listed_first() -> None:
     a = analyze(weigh(Digraph(3, [(0, 1), (1, 0), (1, 2), (2, 0)])))
-    order = re.findall(r"<tr><td>(\d)</td>", node_rows(a))
+    order = re.findall(r"<tr><td>(\d)</td>", node_rows(a.network, a.vectors))
     assert [int(i) for i in order] == np.argsort(-a.vectors.pi_R, kind="stable").tolist()
-    assert "and 1 more" in node_rows(a, most=2)
+    assert "and 1 more" in node_rows(a.network, a.vectors, most=2)

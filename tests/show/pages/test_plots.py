@@ -10,8 +10,8 @@ from reading import Reader
 
 from digrad.results.trials import Results
 from digrad.show.pages import render, run_page
+from digrad.show.pages.answer import divergences
 from digrad.show.pages.curves import note, plot_data
-from digrad.show.pages.endings import divergences
 from digrad.show.pages.heat import heat_maps
 
 

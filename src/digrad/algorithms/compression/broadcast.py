@@ -1,4 +1,4 @@
-"""B-CPP on a clock: whoever wakes broadcasts a small message, and waits for nobody."""
+"""B-CPP on a clock: a node that wakes broadcasts a small message, asynchronously."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -38,7 +38,7 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
     yⱼ⁺ = yⱼ + g⁺ - g, of which it keeps all but ζ(1 - C[j,j]) c; then xⱼ⁺ = xⱼ - γyⱼ⁺ and
     x̂ⱼ = hⱼ + q, hⱼ⁺ = hⱼ + aq. A receiver does xᵢ⁺ = xᵢ + ζR[i,j] (x̂ⱼ - xᵢ), with the newest of
     each neighbour that was heard of since, and yᵢ⁺ = yᵢ + ζC[i,j] c, with each. No message may be
-    lost. With everybody in step and messages as they are it is ``push-pull``. Our reading of the
+    lost. With synchronous nodes and plain messages it is ``push-pull``. Our reading of the
     broadcast form of CPP's paper, whose text was not at hand.
 
     Args:
@@ -52,12 +52,12 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
     adds: ClassVar[tuple[str, ...]] = ("c",)
 
     def __post_init__(self) -> None:
-        asked = self.compress
-        if asked.compressor.random:
-            what = f"{asked.compressor!r} draws random numbers for steps, and nodes that wake by "
+        own = self.compress
+        if own.compressor.random:
+            what = f"{own.compressor!r} draws random numbers for steps, and nodes that wake by "
             what += "themselves have none in common"
             raise ParameterError(message(what, hint='use "nearest", "top-k", "sign" or "bf16"'))
-        if (asked.scheme, asked.scheme_of("push"), asked.decay) != ("difference", "direct", 1.0):
+        if (own.scheme, own.scheme_of("push"), own.decay) != ("difference", "direct", 1.0):
             what = "B-CPP sends differences of models and trackers as they are, without a decay"
             raise ParameterError(message(what, hint="drop scheme, push_scheme and decay"))
 
@@ -91,7 +91,7 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
         return s._replace(x=s.x + zeta * (x - share * s.x), y=s.y + inbox.pushed("c"))
 
     def move(self, s: BroadcastState, lr: Scale) -> tuple[BroadcastState, Tensor]:
-        """Take a step, and say what is broadcast of the model."""
+        """Take a step, and return what is broadcast of the model."""
         x = s.x - lr * s.y
         q = self._small(x - s.h)
         return s._replace(x=x, h=s.h + self.compress.gain(x.shape[-1]) * q), s.h + q
@@ -101,7 +101,7 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
         return compressor.dense(compressor.parts(rows, None), rows, None)
 
     def take(self, s: BroadcastState, inbox: Inbox) -> BroadcastState:
-        return s  # give has done it, so that the model leaves before the gradient is computed
+        return s  # give has received, so that the model leaves before the gradient is computed
 
     def tracker(self, s: BroadcastState) -> Tensor:
         return s.y

@@ -37,7 +37,7 @@ class CompressingMethod(Wrapper):
         return self._begun(self.method.init(x), x, common=self.compress.start == "common")
 
     def restart(self, x: Tensor) -> Any:
-        # Nobody knows what the others hold: memories begin empty.
+        # Nodes do not know each other's memories: all begin empty.
         return self._begun(self.method.restart(x), x, common=False)
 
     def _begun(self, s: Any, x: Tensor, *, common: bool) -> Any:
@@ -151,8 +151,7 @@ def draws_randomly(method: Algorithm[Any]) -> bool:
 def check_fixed(network: object) -> None:
     """Refuse a network that changes: what a node has heard so far is W H for one W only.
 
-    ``network`` is asked for its ``period`` and whether it ``is_random``; one that stays as it is
-    has neither.
+    A network that changes has a ``period`` and ``is_random``.
     """
     period, is_random = getattr(network, "period", 1), getattr(network, "is_random", False)
     if period != 1 or is_random:

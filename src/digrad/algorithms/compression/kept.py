@@ -129,7 +129,7 @@ class RandomK(_Some):
     """Keeps k numbers of each block, those with the k smallest u; ties go to the lower place.
 
     Contraction, δ = k/B; ``unbiased`` multiplies by B/k and has ω = B/k - 1. Takes k b bits a
-    block: whoever receives it draws the same u.
+    block: the receiver draws the same u.
 
     Args:
         share: which share of a block is kept, at least one number.

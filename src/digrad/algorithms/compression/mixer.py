@@ -154,10 +154,10 @@ class CompressingMixer(MixerBase):
 
 
 class SeededMixer(MixerBase):
-    """The mixer of step t, which knows seeds, nodes and t: see ``DrawingMixer``.
+    """The mixer of step t, with random numbers by seed, node and t: see ``DrawingMixer``.
 
     Args:
-        net: who mixes.
+        net: the mixer below.
         sampler: of the nodes here, for each trial.
         t: the number of the step.
     """

@@ -53,7 +53,7 @@ class Compression:
         for name, hint in (("mixing", "try 0.5"), ("memory", "1 suits contractions")):
             value = getattr(self, name)
             if not 0 <= value <= 1:
-                what = f"{name} must lie in (0, 1], or be 0 for a choice of ours, got {value}"
+                what = f"{name} must lie in (0, 1], or be 0 for the default, got {value}"
                 raise ParameterError(message(what, hint=hint))
         if not 0 < self.decay <= 1:
             what = f"decay must lie in (0, 1], got {self.decay}"

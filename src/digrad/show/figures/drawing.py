@@ -1,12 +1,14 @@
-"""Figures for papers: a network as circles and arrows, a quantity against the size.
+"""Figures for papers: networks as circles and arrows, slot by slot if they change; scaling with n.
 
 Nothing here touches ``pyplot``: figures are plain objects, drawn in points (1/72 inch) at
 the width of a column, so that circles, arrowheads and letters are as large as they say.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -23,9 +25,11 @@ from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
+from digrad.networks.slot import Slot
+from digrad.networks.timetable import Timetable
 from digrad.show.figures.arrows import WIDTH, PanelScale, arrows, look_of
-from digrad.show.figures.layouts import LAYOUTS, Floats
-from digrad.show.figures.names import key_lines, labels
+from digrad.show.figures.layouts import LAYOUTS, Floats, key_lines, labels
+from digrad.theory.cycles import CyclicPerron
 
 MOST_EDGES = 20_000
 ROOT, PLAIN, INK, PALE = "#0072B2", "#FFFFFF", "#333333", "#8C8C8C"
@@ -38,6 +42,9 @@ FORMATS: dict[str, dict[str, None]] = {
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
 }
+MOST_SLOTS = 6  # that are drawn
+POINTS = {"in": 72.0, "cm": 72 / 2.54, "mm": 7.2 / 2.54, "pt": 1.0}
+LEAST, MOST = 100.0, 3000.0  # points between which letters and lines have their places
 
 
 def draw_network(
@@ -50,9 +57,7 @@ def draw_network(
     """
     pi = _checked_weights(network, pi_R)
     pull, push = network.pull_graph, network.push_graph
-    links = nx.Graph(pull.to_networkx())
-    links.add_edges_from(push.edges.tolist())
-    look = look_of(lookup(LAYOUTS, layout, "layout")(links, int(network.roots[0])), pi)
+    look = place_nodes(network, pi, layout)
     panels, notes = {"pull graph": pull, "push graph": push}, []
     if push in (pull, pull.reverse()):
         panels, notes = {"": pull}, [f"push graph: {'same' if push == pull else 'reverse'}"]
@@ -60,12 +65,31 @@ def draw_network(
     if crowded:
         notes.append(f"links not drawn: there are more than {MOST_EDGES}")
     notes.append(_area_note(pi, look))
+    drawn = {name: (network, None if crowded else graph) for name, graph in panels.items()}
+    return _draw_panels(drawn, network, look, title, notes)
+
+
+def place_nodes(network: Network, pi: Floats, layout: str = "auto") -> PanelScale:
+    """Return where the nodes stand, and how large they are, on all panels of a network."""
+    links = nx.Graph(network.pull_graph.to_networkx())
+    links.add_edges_from(network.push_graph.edges.tolist())
+    return look_of(lookup(LAYOUTS, layout, "layout")(links, int(network.roots[0])), pi)
+
+
+def _draw_panels(
+    panels: Mapping[str, tuple[Any, Digraph | None]],
+    network: Network,
+    look: PanelScale,
+    title: str,
+    notes: list[str],
+) -> Figure:
+    """Draw panels by name: a network for its nodes and a graph for its arrows."""
     names = key_lines(network, 72 * len(panels))
     figure = _empty(look, title, list(panels), key=16.0 + 9 * len(notes + names))
-    for axes, graph in zip(figure.axes, panels.values(), strict=True):
-        if not crowded:
+    for axes, (nodes, graph) in zip(figure.axes, panels.values(), strict=True):
+        if graph is not None:
             _draw_arrows(axes, graph, look)
-        _draw_nodes(axes, network, look)
+        _draw_nodes(axes, nodes, look)
     _draw_key(figure, network, notes, names)
     return figure
 
@@ -230,3 +254,69 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     with rc_context({"svg.hashsalt": "digrad", "pdf.fonttype": 42}):
         figure.savefig(image, format=suffix[1:], dpi=200, metadata=FORMATS[suffix])
     return write_whole(target, image.getvalue())
+
+
+def draw_timetable(timetable: Timetable, vectors: CyclicPerron, *, title: str = "") -> Figure:
+    """Draw who sends to whom in each slot; of links left to chance, in the first steps.
+
+    Nodes stand in the same places in all panels, with area ∝ their weight in the answer.
+    """
+    shown, look = shown_slots(timetable), place_slots(timetable, vectors)
+    notes = [_note(timetable, len(shown))]
+    if any(slot.pull_graph != slot.push_graph for slot in shown.values()):
+        notes.append("drawn: whom models come from; trackers have other links")
+    panels = {
+        name: (with_roots(slot, timetable), graph if len(graph.edges) <= MOST_EDGES else None)
+        for name, slot in shown.items()
+        if (graph := slot.pull_graph)
+    }
+    return _draw_panels(panels, timetable.union, look, title, notes)
+
+
+def shown_slots(timetable: Timetable) -> dict[str, Slot]:
+    """Return what is drawn, by name: the slots, or the first steps of what is left to chance."""
+    count = min(MOST_SLOTS, len(timetable.slots))
+    if not timetable.is_random:
+        return {f"slot {k}": timetable.slots[k] for k in range(count)}
+    turns = [k * timetable.exchange_every for k in range(max(4, count))]
+    return {f"step {t}": timetable.at(t) for t in turns}
+
+
+def place_slots(timetable: Timetable, vectors: CyclicPerron) -> PanelScale:
+    """Return where the nodes stand, and how large they are, in every slot."""
+    n, phi = timetable.union.n, vectors.phi
+    return place_nodes(
+        timetable.union, np.full(n, 1 / n) if timetable.is_random else phi.mean(axis=0)
+    )
+
+
+def with_roots(slot: Slot, timetable: Timetable) -> Any:
+    """Return a slot that says which nodes are roots of a whole period."""
+    made = copy(slot)
+    object.__setattr__(made, "roots", timetable.roots)
+    return made
+
+
+def _note(timetable: Timetable, drawn: int) -> str:
+    if timetable.is_random:
+        return str(timetable.chances)
+    more = f"; {drawn} of {len(timetable.slots)} slots are drawn" * (drawn < len(timetable.slots))
+    return f"period: {timetable.period} steps; area: mean weight in the answer{more}"
+
+
+def points(text: str) -> float:
+    """Return a width in points, 1/72 inch.
+
+    >>> round(points("3.4in")), round(points("8.6cm"))
+    (245, 244)
+    """
+    unit = text.strip()[-2:]
+    try:
+        width = float(text.strip()[:-2]) * POINTS[unit]
+    except (KeyError, ValueError):
+        hint = "write a number and in, cm, mm or pt, as in 3.4in"
+        raise ParameterError(message(f"a figure cannot be {text!r} wide", hint=hint)) from None
+    if not LEAST <= width <= MOST:
+        hint = f"take {LEAST / 72:.1f}in to {MOST / 72:.0f}in; a column of a journal is 3.4in"
+        raise ParameterError(message(f"a figure cannot be {text} wide", hint=hint))
+    return width

@@ -1,17 +1,25 @@
-"""Where to draw the nodes of a network: links and a root in, (n, 2) out, in any unit."""
+"""Where to draw the nodes of a network, and what they are called.
+
+A layout takes links and a root, and returns (n, 2) in any unit.
+"""
 
 from collections.abc import Callable, Mapping
+from textwrap import wrap
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 
+from digrad.networks.network import Network
+
 Floats = NDArray[np.float64]
 
 LABELLED = 40  # nodes that still have room for a number each
 PAIRWISE = 300  # nodes up to which all pairs are looked at
 SPACING = 0.6  # least distance of two nodes, when each has a unit square to itself
+SHORT = 3  # letters that still fit into a circle
+LONGEST = 28  # letters of a name in the key; the rest says no more
 
 
 def _auto(links: "nx.Graph[int]", root: int) -> Floats:
@@ -106,3 +114,28 @@ LAYOUTS: dict[str, Callable[["nx.Graph[int]", int], Floats]] = {
     "force": _force,
     "spring": _spring,
 }
+
+
+def labels(network: Network) -> list[str]:
+    """Return the names of the nodes if all are short; else their numbers."""
+    names = [network.name(i) for i in range(network.n)]
+    return names if all(len(name) <= SHORT for name in names) else list(map(str, range(len(names))))
+
+
+def key(network: Network) -> list[str]:
+    """Return which number is whom, ``0 London``, where numbers stand in for names."""
+    names = [network.name(i) for i in range(network.n)]
+    if network.n > LABELLED or labels(network) == names:
+        return []
+    return [f"{i}\u00a0{_shortened(name)}" for i, name in enumerate(names)]
+
+
+def key_lines(network: Network, letters: int) -> list[str]:
+    """Return the key in lines of about so many letters."""
+    entries = key(network)
+    unbroken = [entry.replace(" ", "\u00a0") for entry in entries]
+    return wrap(", ".join(unbroken), letters, break_long_words=False, break_on_hyphens=False)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

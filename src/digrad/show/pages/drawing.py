@@ -1,16 +1,17 @@
 """A network as SVG: drawn once, here, in the colours of the page that it stands in."""
 
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
-import networkx as nx
 import numpy as np
 
-from digrad.analysis import Analysis
+from digrad.analysis import Analysis, TimetableAnalysis
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
-from digrad.show.figures.arrows import PanelScale, arrows, look_of
-from digrad.show.figures.layouts import LAYOUTS, Floats
-from digrad.show.figures.names import key, labels
+from digrad.show.figures.arrows import PanelScale, arrows
+from digrad.show.figures.drawing import place_nodes, place_slots, shown_slots, with_roots
+from digrad.show.figures.layouts import Floats, key, labels
 
 MOST_NODES = 2_000
 MOST_LINKS = 20_000
@@ -27,10 +28,7 @@ def draw(analysis: Analysis) -> str:
     if net.n > MOST_NODES:
         return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
     pull, push = net.pull_graph, net.push_graph
-    links = nx.Graph(pull.to_networkx())
-    links.add_edges_from(push.edges.tolist())
-    pi = analysis.vectors.pi_R
-    look = look_of(LAYOUTS["auto"](links, int(net.roots[0])), pi)
+    look = place_nodes(net, analysis.vectors.pi_R)
     panels, notes = {"pull graph": pull, "push graph": push}, ["area: weight in π_R"]
     if push in (pull, pull.reverse()):
         notes.append(f"push graph: {'the same' if push == pull else 'the reverse'}")
@@ -40,15 +38,14 @@ def draw(analysis: Analysis) -> str:
         notes.append(f"links not drawn: there are more than {MOST_LINKS:,}")
     elif most <= EXPLAINED:
         notes.append("width of a line: its weight")
-    if names := key(net):
-        notes.append(f"nodes: {', '.join(names)}")
-    drawn = "".join(_panel(name, analysis, graph, look) for name, graph in panels.items())
-    return f"<figure>{drawn}<figcaption>{_key(net)}{escape('; '.join(notes))}</figcaption></figure>"
+    drawn = "".join(
+        _panel(name, net, analysis.vectors, graph, look) for name, graph in panels.items()
+    )
+    return _figure(drawn, net, notes)
 
 
-def node_rows(analysis: Analysis, most: int = 40) -> str:
+def node_rows(net: Network, pi: Any, most: int = 40) -> str:
     """Return a table of the nodes, the heaviest in π_R first."""
-    net, pi = analysis.network, analysis.vectors
     order = np.argsort(-pi.pi_R, kind="stable")[:most]
     pull, push, roots = net.pull_graph, net.push_graph, set(net.roots.tolist())
     rows = [
@@ -66,14 +63,14 @@ def node_rows(analysis: Analysis, most: int = 40) -> str:
     return f'<div class="scroll">{table}</div>{more}'
 
 
-def _panel(name: str, analysis: Analysis, graph: Digraph, look: PanelScale) -> str:
+def _panel(name: str, net: Network, pi: Any, graph: Digraph, look: PanelScale) -> str:
     low, high = look.xy.min(axis=0), look.xy.max(axis=0)
     margin = float(look.radii.max()) + 4
     left, bottom = low - margin
     wide, tall = high - low + 2 * margin
     links = ""
     if len(graph.edges) <= EXPLAINED:
-        links = _links(analysis.network, graph, look, of_push=name == "push graph")
+        links = _links(net, graph, look, of_push=name == "push graph")
     elif len(graph.edges) <= MOST_LINKS:
         stems, _ = arrows(graph, look)
         width = max(0.15, look.line * (4 * graph.n / len(stems)) ** 0.5)
@@ -84,7 +81,7 @@ def _panel(name: str, analysis: Analysis, graph: Digraph, look: PanelScale) -> s
     box = f"{left:.1f} {-bottom - tall:.1f} {wide:.1f} {tall:.1f}"
     return (
         f'<div>{title}<svg role="img" aria-label="{label}" viewBox="{box}" '
-        f'style="max-width:{1.9 * wide:.0f}px">{links}{_nodes(analysis, look)}</svg></div>'
+        f'style="max-width:{1.9 * wide:.0f}px">{links}{_nodes(net, pi, look)}</svg></div>'
     )
 
 
@@ -115,9 +112,8 @@ def _tell(net: Network, j: int, i: int, of_push: bool) -> str:
     return f"{net.name(j)} → {net.name(i)}: {', '.join(told)}"
 
 
-def _nodes(analysis: Analysis, look: PanelScale) -> str:
-    net, pi, roots = analysis.network, analysis.vectors, set(analysis.network.roots.tolist())
-    parts, texts = [], labels(net)
+def _nodes(net: Network, pi: Any, look: PanelScale) -> str:
+    parts, texts, roots = [], labels(net), set(net.roots.tolist())
     for i, ((x, y), radius) in enumerate(zip(look.xy, look.radii, strict=True)):
         kind = "root" if i in roots else "plain"
         tell = f"node {net.name(i)}{', common root' * (kind == 'root')}"
@@ -146,3 +142,22 @@ def _stem(points: Floats) -> str:
 
 def _outline(points: Floats) -> str:
     return "M" + "L".join(f"{x:.1f} {-y:.1f}" for x, y in points.tolist()) + "Z"
+
+
+def draw_timetable(analysis: TimetableAnalysis) -> str:
+    """Return the slots of a network that changes as a figure, side by side."""
+    net = analysis.network
+    if net.n > MOST_NODES:
+        return f'<p class="note">not drawn: there are more than {MOST_NODES:,} nodes</p>'
+    look, drawn = place_slots(net, analysis.vectors), ""
+    for name, slot in shown_slots(net).items():
+        seen = with_roots(slot, net), analysis.vectors
+        drawn += _panel(name, *seen, slot.pull_graph, look)
+    return _figure(drawn, net.union, ["area: weight in the answer"])
+
+
+def _figure(drawn: str, net: Network, notes: Sequence[str]) -> str:
+    """Return panels with the key to their nodes below."""
+    names = [f"nodes: {', '.join(names)}" for names in [key(net)] if names]
+    caption = f"{_key(net)}{escape('; '.join([*notes, *names]))}"
+    return f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>"

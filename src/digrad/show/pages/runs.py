@@ -20,13 +20,12 @@ from digrad.results.experiment import Experiment, NetworkSpec, load_experiment, 
 from digrad.results.folder import RunFolder
 from digrad.results.trials import Results
 from digrad.show.pages.answer import answer_sections
-from digrad.show.pages.drawing import draw, node_rows
+from digrad.show.pages.drawing import draw, draw_timetable, node_rows
 from digrad.show.pages.files import folded_table
 from digrad.show.pages.files import pictures as show_pictures
 from digrad.show.pages.markup import chapters, command, fold, to_html
 from digrad.show.pages.page import Page, Section
-from digrad.show.pages.timetables import timetable_body
-from digrad.show.samples import judged_on
+from digrad.show.verdicts import judged_on
 from digrad.theory import Setting
 
 CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds
@@ -122,15 +121,16 @@ def study_page(
 
 def network_body(analysis: Analysis | TimetableAnalysis) -> str:
     """Return a network drawn beside its verdict; constants and nodes below, to unfold."""
-    if isinstance(analysis, TimetableAnalysis):
-        return timetable_body(analysis)
     parts = chapters(analysis.report())
-    advice = parts.pop("What would help", "")
-    side = f"{_badge(analysis)}{parts.pop('Verdict')}"
+    advice, verdict = parts.pop("What would help", ""), parts.pop("Verdict")
+    if isinstance(analysis, TimetableAnalysis):
+        drawn, side, nodes = draw_timetable(analysis), verdict, analysis.network.union
+    else:
+        drawn, side, nodes = draw(analysis), _badge(analysis) + verdict, analysis.network
     side += advice and f"<h4>What would help</h4>{advice}"
     folded = "".join(fold(name, body) for name, body in parts.items())
-    folded += fold("Nodes", node_rows(analysis), printed=False)
-    return f'<div class="network">{draw(analysis)}<div>{side}</div></div>{folded}'
+    folded += fold("Nodes", node_rows(nodes, analysis.vectors), printed=False)
+    return f'<div class="network">{drawn}<div>{side}</div></div>{folded}'
 
 
 def _badge(a: Analysis) -> str:

@@ -1,4 +1,4 @@
-"""A page of a run under way, served to this machine alone.
+"""A page of a run under way, which changes every other second, served to this machine alone.
 
 The server listens on 127.0.0.1, at an address with a secret in it, since a machine may have other
 users. It answers those who call it by that name: a page from elsewhere that has its own name lead
@@ -7,6 +7,7 @@ here (DNS rebinding) is refused, as is whoever wants to write.
 
 import json
 from collections.abc import Callable
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import compare_digest, token_urlsafe
@@ -14,8 +15,11 @@ from threading import Lock, Thread
 from typing import Any
 
 from digrad.base.errors import ParameterError, message
-from digrad.show.pages.live import live_page, live_state
-from digrad.show.pages.page import render
+from digrad.show.pages.answer import curves, lean
+from digrad.show.pages.curves import plot_data
+from digrad.show.pages.markup import to_html
+from digrad.show.pages.page import Page, Section, render
+from digrad.show.tables import final_values, one_table
 from digrad.show.watching import RunView
 
 HERE = "127.0.0.1"
@@ -109,3 +113,36 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
             """Be quiet: the terminal shows the run."""
 
     return Handler
+
+
+def live_page(sight: RunView) -> Page:
+    """Return the page as it is now; its script asks for the rest."""
+    said = live_state(sight)
+    more = ' data-more="yes"' if said["more"] else ""
+    body = (
+        f'<div class="live"{more}><p id="line">{escape(said["line"])}</p>'
+        f'<progress id="done" max="1" value="{said["share"]:.4f}"></progress></div>'
+    )
+    sections = [Section("How far it is", body)]
+    if said["plot"] and sight.results is not None:
+        sections.append(Section("Curves", curves(sight.results, _leaders(sight)), plotted=True))
+    sections.append(Section("Values so far", f'<div id="rows">{said["rows"]}</div>'))
+    name = sight.run.experiment.name if sight.run.experiment else sight.run.path.name
+    return Page(name, str(sight.run.path), sections)
+
+
+def live_state(sight: RunView) -> dict[str, Any]:
+    """Return what changes, as plain values; the rows of the table are HTML, escaped."""
+    share = min(1.0, sight.run.done / sight.run.total) if sight.run.total else 0.0
+    said: dict[str, Any] = {"line": sight.line, "share": share, "more": sight.under_way}
+    if sight.results is None or not sight.results.metrics:
+        return said | {"plot": None, "rows": '<p class="note">nothing recorded yet</p>'}
+    rows = to_html(one_table(lean(final_values(sight.results))))
+    return said | {"plot": plot_data(sight.results, _leaders(sight)), "rows": rows}
+
+
+def _leaders(sight: RunView) -> frozenset[Any]:
+    """Return the best step size of each method so far."""
+    assert sight.results is not None
+    panels = sight.leaders(sight.results.metrics[0])
+    return frozenset(curve.key for curves in panels.values() for curve in curves)

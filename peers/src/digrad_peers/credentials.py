@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.frames import ClosedError, Connection
-from digrad.peers.keys import certificate, public_half
-from digrad.peers.membership import Address, Membership, MembershipError
-from digrad.peers.tls import TLSConnection
+from digrad_peers.frames import ClosedError, Connection
+from digrad_peers.keys import certificate, public_half
+from digrad_peers.membership import Address, Membership, MembershipError
+from digrad_peers.tls import TLSConnection
 
 AT_ONCE = 32  # callers whose handshake is under way; the others wait at the door
 PATIENCE = 5.0  # seconds for a handshake, whoever is at the other end

@@ -5,9 +5,9 @@ from contextlib import closing
 from threading import Event, Thread
 
 from digrad.base.errors import DigradError
-from digrad.peers.credentials import PATIENCE, Credentials
-from digrad.peers.frames import receive_text, send_text
-from digrad.peers.membership import Link
+from digrad_peers.credentials import PATIENCE, Credentials
+from digrad_peers.frames import receive_text, send_text
+from digrad_peers.membership import Link
 
 PERIOD = 1.0  # seconds from one try to the next
 TRIES = 2  # that succeed one after the other: a link that comes and goes is not back

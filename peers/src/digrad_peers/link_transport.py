@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from digrad.engines.transports.transport import Batch, Receiving, Sending
-from digrad.peers.frames import LARGEST, ProtocolError
-from digrad.peers.link_listener import EpochLinks
-from digrad.peers.links import Inlet, memory_of
+from digrad_peers.frames import LARGEST, ProtocolError
+from digrad_peers.link_listener import EpochLinks
+from digrad_peers.links import Inlet, memory_of
 
 
 class LinkTransport:

@@ -9,8 +9,8 @@ from typing import Any
 import tomli_w
 
 from digrad.base.atomic import write_whole
-from digrad.peers.keys import make_key
-from digrad.peers.membership import HUB, Membership, load_membership
+from digrad_peers.keys import make_key
+from digrad_peers.membership import HUB, Membership, load_membership
 
 
 def key_file(folder: Path, name: str) -> Path:

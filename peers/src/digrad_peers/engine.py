@@ -15,11 +15,11 @@ from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.transport import LinkError
 from digrad.networks import AnyNetwork, Network
-from digrad.peers.frames import ProtocolError
-from digrad.peers.link_ends import LinkEnd, waiting_for
-from digrad.peers.link_listener import EpochLinks
-from digrad.peers.link_transport import LinkTransport
-from digrad.peers.tree_collectives import TreeCollectives
+from digrad_peers.frames import ProtocolError
+from digrad_peers.link_ends import LinkEnd, waiting_for
+from digrad_peers.link_listener import EpochLinks
+from digrad_peers.link_transport import LinkTransport
+from digrad_peers.tree_collectives import TreeCollectives
 
 EXACT = torch.float64
 KINDS = {"pull": 1, "push": 2}  # of exchanges; 3: among all nodes

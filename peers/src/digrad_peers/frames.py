@@ -74,7 +74,7 @@ def header_of(raw: bytes, expected: int) -> Header:
     >>> header_of(Header(MARK, 3, 8, 1 << 40).packed(), 3)
     Traceback (most recent call last):
         ...
-    digrad.peers.frames.ProtocolError: a message of 1,099,511,627,776 bytes: at most 67,108,864
+    digrad_peers.frames.ProtocolError: a message of 1,099,511,627,776 bytes: at most 67,108,864
     """
     made = Header(*_HEADER.unpack(raw))
     if made.kind not in (MARK, BYE):

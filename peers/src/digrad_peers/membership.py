@@ -40,7 +40,7 @@ from digrad.base.files import plain_bytes, toml_of
 from digrad.base.tables import read_table
 from digrad.networks.network import Network
 from digrad.networks.registry import build
-from digrad.peers.keys import certificate
+from digrad_peers.keys import certificate
 
 HUB = "hub"
 Address = tuple[str, int]

@@ -13,18 +13,18 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.cli.output import show
 
 if TYPE_CHECKING:
-    from digrad.peers.checking import LinkCheck
-    from digrad.peers.membership import Membership
+    from digrad_peers.checking import LinkCheck
+    from digrad_peers.membership import Membership
 
 HEADER = "sender,receiver,latency,bandwidth"
 
 
 def check_one(file: Path, node: str, key: Path | None, out: Path | None, seconds: float) -> None:
     """Try out the links of one node; all others have to do so at the same time."""
-    from digrad.peers.checking import check_links
-    from digrad.peers.credentials import Credentials
-    from digrad.peers.local import key_file
-    from digrad.peers.membership import load_membership
+    from digrad_peers.checking import check_links
+    from digrad_peers.credentials import Credentials
+    from digrad_peers.local import key_file
+    from digrad_peers.membership import load_membership
 
     membership = load_membership(file)
     check_node(membership.nodes, node)
@@ -35,10 +35,10 @@ def check_one(file: Path, node: str, key: Path | None, out: Path | None, seconds
 
 def check_all(file: Path, count: int, out: Path | None, seconds: float) -> None:
     """Try out all links of nodes on this machine."""
-    from digrad.cli.peers_here import local_membership
-    from digrad.peers.checking import check_links
-    from digrad.peers.credentials import Credentials
-    from digrad.peers.local import key_file
+    from digrad_peers.checking import check_links
+    from digrad_peers.credentials import Credentials
+    from digrad_peers.local import key_file
+    from digrad_peers.local_command import local_membership
 
     with TemporaryDirectory(prefix="digrad-peers-") as here:
         _, membership = local_membership(file, count, Path(here), needed=("network",))

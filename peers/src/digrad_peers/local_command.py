@@ -16,16 +16,16 @@ from digrad.base.files import plain_bytes, toml_of
 from digrad.cli.output import show, warn
 
 if TYPE_CHECKING:
-    from digrad.peers.membership import Membership
+    from digrad_peers.membership import Membership
 
 
 def start_all(file: Path, count: int, out: Path | None, *, resume: bool, trust: bool) -> None:
     """Start so many nodes here, over the network and the experiment that a file names."""
-    from digrad.peers.folders import folder_of
-    from digrad.peers.hub import Hub
-    from digrad.peers.local import key_file
     from digrad.results.experiment import load_experiment
     from digrad.results.lock import locked
+    from digrad_peers.folders import folder_of
+    from digrad_peers.hub import Hub
+    from digrad_peers.local import key_file
 
     with TemporaryDirectory(prefix="digrad-peers-") as folder:
         path, membership = local_membership(file, count, Path(folder), ("network", "experiment"))
@@ -47,8 +47,8 @@ def local_membership(
     file: Path, count: int, folder: Path, needed: Sequence[str]
 ) -> "tuple[Path, Membership]":
     """Make keys and a membership file for so many nodes here, after the one that is given."""
-    from digrad.peers.local import local_run
-    from digrad.peers.membership import MembershipError
+    from digrad_peers.local import local_run
+    from digrad_peers.membership import MembershipError
 
     whole(count, "--local", least=1, most=256)
     try:

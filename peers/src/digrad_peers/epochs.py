@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from digrad.networks.network import Network
 from digrad.networks.surviving import survive
-from digrad.peers.frames import ProtocolError
-from digrad.peers.membership import Link, Membership
+from digrad_peers.frames import ProtocolError
+from digrad_peers.membership import Link, Membership
 
 NONE = -1  # the epoch before the first
 SUMS = 1 << 20  # more sums over all nodes than anybody takes between two steps

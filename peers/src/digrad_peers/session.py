@@ -12,13 +12,13 @@ from digrad.base.errors import DigradError, lookup, message
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
-from digrad.peers.credentials import Credentials
-from digrad.peers.engine import PeerEngine
-from digrad.peers.epochs import NONE, Epoch
-from digrad.peers.hub import Answer, HubConnection
-from digrad.peers.link_listener import EpochLinks, LinkListener
-from digrad.peers.link_retry import LinkRetrier
-from digrad.peers.membership import Membership, MembershipError, links_of
+from digrad_peers.credentials import Credentials
+from digrad_peers.engine import PeerEngine
+from digrad_peers.epochs import NONE, Epoch
+from digrad_peers.hub import Answer, HubConnection
+from digrad_peers.link_listener import EpochLinks, LinkListener
+from digrad_peers.link_retry import LinkRetrier
+from digrad_peers.membership import Membership, MembershipError, links_of
 
 log = logging.getLogger("digrad.peers")
 REMINDER = 30.0  # seconds between two lines that say that the hub is awaited

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from digrad.peers.credentials import Credentials
-from digrad.peers.link_ends import LinkEnd
-from digrad.peers.link_listener import EpochLinks, LinkListener
-from digrad.peers.links import Outlet, memory_of
-from digrad.peers.membership import Link, Membership, links_of
+from digrad_peers.credentials import Credentials
+from digrad_peers.link_ends import LinkEnd
+from digrad_peers.link_listener import EpochLinks, LinkListener
+from digrad_peers.links import Outlet, memory_of
+from digrad_peers.membership import Link, Membership, links_of
 
 CHECK = -2  # the epoch in which links are tried out
 PINGS = 10

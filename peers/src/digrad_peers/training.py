@@ -23,17 +23,17 @@ from digrad.base.files import json_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
 from digrad.optim.tensor_files import read_tensors, write_tensors
-from digrad.peers.async_training import AsyncPeerTraining
-from digrad.peers.epochs import Epoch
-from digrad.peers.folders import folder_of
-from digrad.peers.local import key_file
-from digrad.peers.membership import Membership, load_membership
-from digrad.peers.participation import PeerParticipation
-from digrad.peers.session import EvictedError, Session
 from digrad.problems.base import Buffered, Problem
 from digrad.results.experiment import Experiment, ExperimentError, NetworkSpec, load_experiment
 from digrad.results.lock import locked
 from digrad.runs.planning import Job, Overrides, plan
+from digrad_peers.async_training import AsyncPeerTraining
+from digrad_peers.epochs import Epoch
+from digrad_peers.folders import folder_of
+from digrad_peers.local import key_file
+from digrad_peers.membership import Membership, load_membership
+from digrad_peers.participation import PeerParticipation
+from digrad_peers.session import EvictedError, Session
 
 log = logging.getLogger("digrad.peers")
 COLUMNS = "step", "seconds", "epoch", "nodes", "loss", "bytes"

@@ -13,11 +13,11 @@ from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.needs import check
 from digrad.engines.event_state import StepSizes
 from digrad.engines.processes.faults import PeerError
-from digrad.peers.async_peer import AsyncPeer
-from digrad.peers.engine import PeerEngine
-from digrad.peers.epochs import Epoch, LoopPosition
-from digrad.peers.session import EvictedError, Session
 from digrad.runs.planning import Job
+from digrad_peers.async_peer import AsyncPeer
+from digrad_peers.engine import PeerEngine
+from digrad_peers.epochs import Epoch, LoopPosition
+from digrad_peers.session import EvictedError, Session
 
 log = logging.getLogger("digrad.peers")
 Gradient = Callable[[int, Tensor], Tensor]  # of a node's so-many-th gradient, at a point

@@ -12,13 +12,13 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Any, NamedTuple
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.coordinator import EpochCoordinator
-from digrad.peers.credentials import AT_ONCE, PATIENCE, Credentials, listen
-from digrad.peers.epochs import NONE, Epoch
-from digrad.peers.frames import hang_up, receive_text, send_text
-from digrad.peers.membership import HUB, Membership, MembershipError
-from digrad.peers.refusals import Refusals
-from digrad.peers.tls import TLSConnection
+from digrad_peers.coordinator import EpochCoordinator
+from digrad_peers.credentials import AT_ONCE, PATIENCE, Credentials, listen
+from digrad_peers.epochs import NONE, Epoch
+from digrad_peers.frames import hang_up, receive_text, send_text
+from digrad_peers.membership import HUB, Membership, MembershipError
+from digrad_peers.refusals import Refusals
+from digrad_peers.tls import TLSConnection
 
 PERIOD = 0.1  # seconds between two looks at who is silent
 log = logging.getLogger("digrad.peers")

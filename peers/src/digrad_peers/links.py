@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from digrad.engines.transports.buffers import BufferPool
-from digrad.peers.frames import (
+from digrad_peers.frames import (
     BYE,
     HEADER_BYTES,
     MARK,
@@ -27,7 +27,7 @@ from digrad.peers.frames import (
     receive_into,
     send_all,
 )
-from digrad.peers.link_ends import TICK, Dialer, LinkEnd, ready
+from digrad_peers.link_ends import TICK, Dialer, LinkEnd, ready
 
 AHEAD = 1 << 28  # bytes that may lie unread, or unsent, before the faster end waits
 _COUNT = struct.Struct("<Q")

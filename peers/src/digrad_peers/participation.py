@@ -24,18 +24,18 @@ from digrad.optim.buffers import Buffers
 from digrad.optim.layout import Layout
 from digrad.optim.participation import Participation, Restart, Restarts
 from digrad.optim.rows import Rows
-from digrad.peers.engine import PeerEngine
-from digrad.peers.epochs import Epoch, LoopPosition
-from digrad.peers.local import key_file
-from digrad.peers.membership import load_membership
-from digrad.peers.session import EvictedError, Session
+from digrad_peers.engine import PeerEngine
+from digrad_peers.epochs import Epoch, LoopPosition
+from digrad_peers.local import key_file
+from digrad_peers.membership import load_membership
+from digrad_peers.session import EvictedError, Session
 
 T = TypeVar("T")
 log = getLogger("digrad.peers")
 
 
 class PeerParticipation(Participation):
-    """One node of those that a membership file names: ``engine=dg.peer("run.toml", node="milan")``.
+    """One node of those that a membership file names: ``dg.peers("run.toml", node="milan")``.
 
     The nodes are joined by their links alone, over the network that the file names. An object is
     for one optimizer.
@@ -52,7 +52,7 @@ class PeerParticipation(Participation):
 
     not_storable = message(
         "does not work among peers, whose epochs begin anew from the models",
-        hint="each peer stores its own model and opt.t, and goes on with dg.peer(..., resumed=t): "
+        hint="each peer stores its own model and opt.t, and goes on with dg.peers(..., resumed=t): "
         "see the guide on peers",
     )
     common_start = False  # who has a model of the run is known only once all have met
@@ -294,4 +294,4 @@ class PeerParticipation(Participation):
         return result
 
 
-peer = PeerParticipation  # as dg.peer("run.toml")
+peers = PeerParticipation  # as dg.peers("run.toml")

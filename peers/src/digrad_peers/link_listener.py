@@ -8,8 +8,8 @@ from threading import Lock, Semaphore, Thread
 from typing import Any
 
 from digrad.base.errors import DigradError, message
-from digrad.peers.credentials import AT_ONCE, PATIENCE, AuthenticationError, Credentials, listen
-from digrad.peers.frames import (
+from digrad_peers.credentials import AT_ONCE, PATIENCE, AuthenticationError, Credentials, listen
+from digrad_peers.frames import (
     ClosedError,
     Connection,
     ProtocolError,
@@ -17,12 +17,12 @@ from digrad.peers.frames import (
     receive_text,
     send_text,
 )
-from digrad.peers.link_ends import Dialer, LinkEnd, MismatchError
-from digrad.peers.links import Inlet, Outlet
-from digrad.peers.membership import Link, MembershipError
-from digrad.peers.pause_clock import PauseAwareClock
-from digrad.peers.refusals import Refusals
-from digrad.peers.tls import TLSConnection
+from digrad_peers.link_ends import Dialer, LinkEnd, MismatchError
+from digrad_peers.links import Inlet, Outlet
+from digrad_peers.membership import Link, MembershipError
+from digrad_peers.pause_clock import PauseAwareClock
+from digrad_peers.refusals import Refusals
+from digrad_peers.tls import TLSConnection
 
 HELLO = 1 << 16  # bytes of a hello
 

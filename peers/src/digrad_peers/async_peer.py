@@ -18,9 +18,9 @@ from digrad.engines.event_state import StepSizes
 from digrad.engines.processes.faults import PeerError
 from digrad.engines.transports.transport import LinkError
 from digrad.networks.network import Network
-from digrad.peers.frames import ProtocolError
-from digrad.peers.link_listener import EpochLinks
-from digrad.peers.links import memory_of
+from digrad_peers.frames import ProtocolError
+from digrad_peers.link_listener import EpochLinks
+from digrad_peers.links import memory_of
 
 TAG = 1  # no exchange of the synchronous engine has it
 Gradient = Callable[[Tensor], Tensor]

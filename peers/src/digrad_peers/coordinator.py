@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from digrad.base.errors import DigradError
-from digrad.peers.epochs import NONE, SUMS, Epoch, LoopPosition, survivors
-from digrad.peers.frames import ProtocolError
-from digrad.peers.membership import Link, Membership
-from digrad.peers.pause_clock import PauseAwareClock
+from digrad_peers.epochs import NONE, SUMS, Epoch, LoopPosition, survivors
+from digrad_peers.frames import ProtocolError
+from digrad_peers.membership import Link, Membership
+from digrad_peers.pause_clock import PauseAwareClock
 
 HASTE = 1.0  # seconds that a member's line to the hub may be down
 

@@ -11,9 +11,9 @@ import typer
 
 from digrad.base.errors import ParameterError, message
 from digrad.cli.output import show, warn
-from digrad.cli.peers_check import check_all, check_node, check_one
 from digrad.cli.runs import Trust
 from digrad.cli.trust import ask
+from digrad_peers.check_command import check_all, check_node, check_one
 
 keys = typer.Typer(no_args_is_help=True, help="Key pairs of nodes: make one, show its public half.")
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A membership file (TOML).")]
@@ -31,8 +31,8 @@ def new(
 
     Example: digrad keys new milan
     """
-    from digrad.peers.keys import make_key
-    from digrad.peers.local import key_file
+    from digrad_peers.keys import make_key
+    from digrad_peers.local import key_file
 
     _check_name(name)
     path = out or key_file(Path(), name)
@@ -51,7 +51,7 @@ def show_key(
 
     Example: digrad keys show keys/milan.key
     """
-    from digrad.peers.keys import public_half
+    from digrad_peers.keys import public_half
 
     print(public_half(file))
 
@@ -69,9 +69,9 @@ def hub(
 
     Example: digrad hub run.toml
     """
-    from digrad.peers.hub import Hub
-    from digrad.peers.local import key_file
-    from digrad.peers.membership import load_membership
+    from digrad_peers.hub import Hub
+    from digrad_peers.local import key_file
+    from digrad_peers.membership import load_membership
 
     membership = load_membership(file)
     here = Hub(membership, key or key_file(membership.folder, "hub"), show, history)
@@ -113,7 +113,7 @@ def peers(
         else:
             check_one(file, node, key, out, seconds)
     elif local:
-        from digrad.cli.peers_here import start_all
+        from digrad_peers.local_command import start_all
 
         _only_alone(node=node, key=key, hub=with_hub, rejoin=rejoin)
         start_all(file, local, out, resume=resume, trust=trust)
@@ -133,10 +133,10 @@ def _train(
     rejoin: bool,
     trust: bool,
 ) -> None:
-    from digrad.peers.hub import Hub
-    from digrad.peers.local import key_file
-    from digrad.peers.membership import load_membership
-    from digrad.peers.training import run_peer
+    from digrad_peers.hub import Hub
+    from digrad_peers.local import key_file
+    from digrad_peers.membership import load_membership
+    from digrad_peers.training import run_peer
 
     membership = load_membership(file)
     check_node(membership.nodes, node)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 
 from digrad.engines.transports.transport import LinkError
-from digrad.peers.credentials import AuthenticationError
-from digrad.peers.frames import ClosedError, Connection, ProtocolError, hang_up
-from digrad.peers.pause_clock import PauseAwareClock
-from digrad.peers.tls import TLSConnection
+from digrad_peers.credentials import AuthenticationError
+from digrad_peers.frames import ClosedError, Connection, ProtocolError, hang_up
+from digrad_peers.pause_clock import PauseAwareClock
+from digrad_peers.tls import TLSConnection
 
 SLOWEST = 1.0  # seconds between two tries to dial
 TICK = 0.2  # seconds in which a thread notices that its link was closed

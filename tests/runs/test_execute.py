@@ -549,6 +549,6 @@ def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the first step, with the number; not by the system that ends the process."""
     given = planning.Overrides(problem=Quadratic.generate(5, 200_000, rotate=False))
     assert planning.plan(ONE, given=given).jobs
-    monkeypatch.setattr("digrad.base.memory._free", lambda: iter([40e6]))
+    monkeypatch.setattr("digrad.base.machine._free", lambda: iter([40e6]))
     with pytest.raises(ExperimentError, match=r"1 trial of push-pull at a time, with 5 nodes of"):
         planning.plan(replace(ONE, lr=(0.1,), seeds=(0,)), given=given)

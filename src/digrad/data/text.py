@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from digrad.base.checks import kind_of
 from digrad.base.errors import FileFormatError
 from digrad.base.files import read_bounded, text_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.data.reading import name_file_in_errors, opened
 
 LARGEST = 256 << 20  # bytes, unpacked

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import message, param
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.results.folder import RunFolderError
 
 NAME = "processes.json"

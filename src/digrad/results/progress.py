@@ -9,9 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from digrad.base.atomic import WriteError, write_whole
 from digrad.base.errors import FileFormatError
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import WriteError, json_of, plain_bytes, write_whole
 from digrad.base.text import duration
 from digrad.results.experiment import Experiment
 

@@ -6,9 +6,8 @@ from io import StringIO
 from pathlib import Path
 from time import perf_counter
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import FileFormatError, message
-from digrad.base.files import plain_bytes
+from digrad.base.files import plain_bytes, write_whole
 
 COLUMNS = ("network", "algorithm", "lr", "seed", "step", "seconds")
 FILE = "seconds.csv"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from digrad.base.metrics import Metric
     from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
-    from digrad.front.joining import join
     from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run
     from digrad.front.simulate import simulate
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
     from digrad.problems import ModuleProblem, Problem
+    from digrad.runs.joining import join
     from digrad.theory import Bracket, Setting
     from digrad_peers.participation import peers
 

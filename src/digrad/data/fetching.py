@@ -14,8 +14,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from digrad.base.atomic import WriteError, create
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
-from digrad.data.mirrors import Remote
-from digrad.data.sets import DATASETS, SOURCE, home_of
+from digrad.data.sets import DATASETS, SOURCE, Remote, home_of
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte

@@ -7,7 +7,7 @@ import torch
 from digrad.base.checks import seed_of, whole
 from digrad.base.errors import ParameterError, message
 from digrad.data import read_text
-from digrad.problems.checks import check_numbers, check_place
+from digrad.problems.base import check_numbers, check_place
 from digrad.problems.models import Transformer
 from digrad.problems.modules import ModuleProblem
 

@@ -13,8 +13,8 @@ from digrad.base.choices import chosen
 from digrad.base.errors import ParameterError, message
 from digrad.data import Images, LabeledImages, read_images
 from digrad.data.splits import partition
-from digrad.problems.augmentation import ShiftAndFlip
-from digrad.problems.checks import check_place
+from digrad.problems.base import check_place
+from digrad.problems.batched_gradients import ShiftAndFlip
 from digrad.problems.models import MODELS
 from digrad.problems.modules import ModuleProblem
 

@@ -24,7 +24,7 @@ from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
 from digrad.base.memory import check_memory
 from digrad.data.splits import partition
-from digrad.problems.checks import check_place
+from digrad.problems.base import check_place
 from digrad.problems.logistic import NUMBER_BYTES, Logistic
 
 LARGEST_INDEX = 2**31 - 1

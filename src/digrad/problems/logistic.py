@@ -11,8 +11,7 @@ from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, shown
-from digrad.problems.base import EvaluationCost, Rows
-from digrad.problems.checks import check_numbers, check_place, check_tensor
+from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
 NUMBER_BYTES = 14  # that a feature takes while all are put together

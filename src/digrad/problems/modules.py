@@ -17,10 +17,8 @@ from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, shown
 from digrad.kernels import Conv2d, GroupNorm, Pair, choose_fastest
 from digrad.problems import evaluation
-from digrad.problems.augmentation import Augmentation
-from digrad.problems.base import EvaluationCost, Rows
-from digrad.problems.batched_gradients import Batched, BatchedGradients
-from digrad.problems.checks import check_numbers, check_place
+from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place
+from digrad.problems.batched_gradients import Augmentation, Batched, BatchedGradients
 from digrad.problems.evaluation import (
     Evaluation,
     Loss,
@@ -62,7 +60,7 @@ class ModuleProblem:
         batch: samples in a stochastic gradient.
         prepare: applied to every batch of inputs on the device, such as a normalisation.
         augment: what becomes of a batch of prepared inputs in training, given random words: see
-            ``digrad.problems.augmentation``. The words are a function of (seed, node, step).
+            ``digrad.problems.batched_gradients``. The words are a function of (seed, node, step).
         node_samples: how many test samples, evenly spread, judge the model of each node by
             itself; 0 takes all.
         device: where data and parameters live.

@@ -12,8 +12,7 @@ from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
-from digrad.problems.base import Rows
-from digrad.problems.checks import check_numbers, check_place, check_tensor
+from digrad.problems.base import Rows, check_numbers, check_place, check_tensor
 from digrad.theory.rates import Setting
 
 MATRIX_BYTES, DIAGONAL_BYTES = 56, 100  # that a number of A takes while all are made

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from digrad.base.errors import ParameterError, message
-from digrad.results.best import Best, best_of, group_by_method
-from digrad.results.criterion import Criterion, Outcomes, outcomes
+from digrad.results.best import Best, Criterion, Outcomes, best_of, group_by_method, outcomes
 from digrad.results.experiment import AlgorithmSpec, Experiment
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.trials import Results

@@ -90,7 +90,7 @@ _HOMES = {
     "clock": "clocks",
     "compare": "front.networks",
     "design": "analysis.designs",
-    "join": "front.joining",
+    "join": "runs.joining",
     "load_checkpoint": "optim",
     "loader": "data.shards",
     "network": "front.networks",

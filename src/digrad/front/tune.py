@@ -13,7 +13,7 @@ from digrad.front.run import Run
 from digrad.front.simulate import check_keywords, check_place, progress_context, simulate
 from digrad.results.folder import RunFolder
 from digrad.runs.loop import Progress
-from digrad.runs.tuning import Grid, TuningFolders, TuningInMemory
+from digrad.runs.tuning import Grid, TuningFolders, TuningInMemory, TuningPlace
 from digrad.runs.tuning import tune as choose
 
 # What simulate takes without being told, but for what tune has words of its own for.
@@ -85,7 +85,7 @@ def tune(
     experiment, given = make_experiment(problem, networks, algorithms, more, **said)
     options = {"device": device, "workers": workers, "cluster": cluster}
     watch = partial(progress_context, progress)
-    place: TuningFolders | TuningInMemory = TuningInMemory(options, watch)
+    place: TuningPlace = TuningInMemory(options, watch)
     if out is not None:
         if not resume:
             RunFolder(Path(out)).check(experiment, resume=False)  # now, not after all rounds

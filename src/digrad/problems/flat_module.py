@@ -26,7 +26,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
 from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
-from digrad.problems.randomness import refuse_lazy, refuse_randomness
+from digrad.problems.randomness import hooked, refuse_lazy, refuse_randomness
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +193,8 @@ class FlatModule:
                 most = max(most, args[0].numel() * prod(layer.kernel_size))
 
         hooks = [layer.register_forward_hook(add) for layer in self.training.modules()]
-        try:
-            with torch.no_grad():
-                self.training(inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with hooked(*hooks), torch.no_grad():
+            self.training(inputs)
         return max(count + most, self.dim)
 
     def load(self, row: Tensor) -> nn.Module:
@@ -233,28 +229,16 @@ def _words(module: nn.Module, inputs: Tensor) -> dict[str, int]:
     """Run once to see how many random numbers each dropout wants for such a batch."""
     wanted: dict[str, int] = {}
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Tensor]], None]:
-        def hook(layer: nn.Module, args: tuple[Tensor]) -> None:
-            assert isinstance(layer, Dropout)
-            if name in wanted:
-                raise ParameterError(
-                    message(
-                        f"the dropout {name!r} is called twice in one forward pass",
-                        hint="give each call its own nn.Dropout",
-                    )
-                )
-            wanted[name] = prod(layer.shape(args[0]))
-
-        return hook
+    def note(name: str, layer: Dropout, args: tuple[Tensor]) -> None:
+        if name in wanted:
+            what = f"the dropout {name!r} is called twice in one forward pass"
+            raise ParameterError(message(what, hint="give each call its own nn.Dropout"))
+        wanted[name] = prod(layer.shape(args[0]))
 
     drops = [(name, m) for name, m in module.named_modules() if isinstance(m, Dropout) and m.p]
-    hooks = [layer.register_forward_pre_hook(note(name)) for name, layer in drops]
-    try:
-        with torch.no_grad():
-            module(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    hooks = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in drops]
+    with hooked(*hooks), torch.no_grad():
+        module(inputs)
     return wanted
 
 

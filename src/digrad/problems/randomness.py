@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from digrad.base.errors import ParameterError, message
 
@@ -67,6 +68,13 @@ def _watched(layers: dict[str, nn.Module], working: list[str], look: Any) -> Ite
             working.pop()
 
         hooks += [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
+    with hooked(*hooks):
+        yield
+
+
+@contextmanager
+def hooked(*hooks: RemovableHandle) -> Iterator[None]:
+    """Take hooks away at the end."""
     try:
         yield
     finally:

@@ -234,7 +234,12 @@ def read_images(name: str, folder: str | Path | None = None) -> Images:
     place = find_files(name, folder)
     train, test = chosen.read(place)
     with name_file_in_errors(place, hint="check which files these are"):
-        _check_identity(name, test)
+        # Another set's files? Those of MNIST and Fashion-MNIST have the same names.
+        seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
+        for other, dataset in DATASETS.items():
+            if other != name and dataset.test_labels == seen:
+                hint = f"ask for {other}, or name the folder of {name}"
+                raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))
         return Images(name, train, test, chosen.classes, chosen.mean, chosen.std)
 
 
@@ -286,12 +291,3 @@ def home_of(name: str, folder: str | Path | None = None) -> Path:
     """Return the folder that a set is fetched into: a subfolder of that of all data."""
     root = data_folder(folder)
     return root if root.name == name else root / name
-
-
-def _check_identity(name: str, test: LabeledImages) -> None:
-    """Refuse another set's files: those of MNIST and Fashion-MNIST have the same names."""
-    seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
-    for other, dataset in DATASETS.items():
-        if other != name and dataset.test_labels == seen:
-            hint = f"ask for {other}, or name the folder of {name}"
-            raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))

@@ -87,7 +87,10 @@ class BatchedGradients:
 
     def __post_init__(self) -> None:
         if self.widened is not None:
-            _widen_norms(self.rows.training)
+            # Batch norm gets its inputs in the type of its means: it takes no other for many rows.
+            for layer in self.rows.training.modules():
+                if isinstance(layer, nn.modules.batchnorm._NormBase):
+                    layer.register_forward_pre_hook(_widened)
 
     def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Return the sum of all rows' losses: its gradient is each row's own."""
@@ -167,13 +170,6 @@ class BatchedGradients:
         return torch.autocast(row.device.type, torch.bfloat16, cache_enabled=False)
 
 
-def _widen_norms(module: nn.Module) -> None:
-    """Give batch norm its inputs in the type of its means: for many rows it takes no other."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._NormBase):
-            layer.register_forward_pre_hook(_widened)
-
-
 def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     like = next((b for b in layer.buffers() if b.is_floating_point()), None)
     return args if like is None else (args[0].to(like.dtype), *args[1:])
@@ -201,20 +197,14 @@ def traced(function: Function) -> Function:
     def call(*tensors: Tensor) -> Any:
         kind = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
         if kind not in known:
-            known[kind] = _operations(function, tensors)
+            from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
+
+            known[kind] = made = make_fx(function)(*tensors)
+            for node in made.graph.nodes:
+                if node.target is torch.ops.aten.detach.default:  # no more is differentiated
+                    node.replace_all_uses_with(node.args[0])
+            made.graph.eliminate_dead_code()
+            made.recompile()
         return known[kind](*tensors)
 
     return call
-
-
-def _operations(function: Function, tensors: tuple[Tensor, ...]) -> Function:
-    from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
-
-    graph = make_fx(function)(*tensors)
-    for node in graph.graph.nodes:
-        if node.target is torch.ops.aten.detach.default:  # nothing is differentiated any more
-            node.replace_all_uses_with(node.args[0])
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    run: Function = graph
-    return run

@@ -1,12 +1,11 @@
 """Classifying images: a data set, a model and a split, by name."""
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from digrad.base.checks import kind_of, real, seed_of, whole
 from digrad.base.choices import chosen
@@ -75,12 +74,16 @@ def image_problem(
     images = read_images(data, data_dir or None)
     (pixels, labels), test = _thinned(images.train, samples), _thinned(images.test, test_samples)
     parts = partition(labels, nodes, split, alpha=alpha, k=k, seed=seed)
+    # From bytes to numbers of mean 0 and deviation 1 in each channel.
+    mean, std = (torch.tensor(v, dtype=torch.float64) for v in (images.mean, images.std))
+    scale = (1 / (255 * std)).view(-1, 1, 1).to(device, dtype)
+    shift = (-mean / std).view(-1, 1, 1).to(device, dtype)
     return ModuleProblem(
         _model(model, images, {"dropout": dropout, "norm": norm}, seed),
         [(torch.from_numpy(pixels[p]), torch.from_numpy(labels[p])) for p in parts],
         test=(torch.from_numpy(test[0]), torch.from_numpy(test[1])),
         batch=batch,
-        prepare=_normalised(images, device, dtype),
+        prepare=lambda pixels: pixels.to(dtype) * scale + shift,
         augment=ShiftAndFlip(augment) if augment else None,
         node_samples=node_samples,
         device=device,
@@ -107,13 +110,3 @@ def _model(name: str, images: Images, given: dict[str, Any], seed: int) -> nn.Mo
     with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
         torch.manual_seed(seed)
         return make(images.shape, len(images.classes))
-
-
-def _normalised(
-    images: Images, device: torch.device | str, dtype: torch.dtype
-) -> Callable[[Tensor], Tensor]:
-    """Return the map from bytes to numbers of mean 0 and deviation 1 in each channel."""
-    mean, std = (torch.tensor(v, dtype=torch.float64) for v in (images.mean, images.std))
-    scale = (1 / (255 * std)).view(-1, 1, 1).to(device, dtype)
-    shift = (-mean / std).view(-1, 1, 1).to(device, dtype)
-    return lambda pixels: pixels.to(dtype) * scale + shift

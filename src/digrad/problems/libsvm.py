@@ -80,7 +80,10 @@ def libsvm_problem(
     H, labels = read_libsvm(path)
     with _name_file_in_errors(path):
         y = signs(labels, positive)
-        _check_size(*H.shape)
+        samples, dim = H.shape
+        what = f"{samples:,} samples with {dim:,} features"
+        hint = "features are kept dense; leave out rare ones"
+        check_memory(2.0 * NUMBER_BYTES * samples * dim, what, hint=hint, error=FileFormatError)
     parts = partition(y, nodes, split, alpha=alpha, k=k, seed=seed)
     H = _unit_rows(H) if normalise else H
     features = [torch.from_numpy(H[part].toarray()).to(device, dtype) for part in parts]
@@ -191,12 +194,6 @@ def _unit_rows(H: csr_array) -> csr_array:
     data = H.data / np.where(largest > 0, largest, 1.0)[owner]  # or squares could overflow
     lengths = np.sqrt(np.bincount(owner, data**2, H.shape[0]))
     return csr_array((data / np.maximum(lengths, 1.0)[owner], H.indices, H.indptr), H.shape)
-
-
-def _check_size(samples: int, dim: int) -> None:
-    what = f"{samples:,} samples with {dim:,} features"
-    hint = "features are kept dense; leave out rare ones"
-    check_memory(2.0 * NUMBER_BYTES * samples * dim, what, hint=hint, error=FileFormatError)
 
 
 def _bytes(path: Path) -> bytes:

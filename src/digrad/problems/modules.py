@@ -99,7 +99,12 @@ class ModuleProblem:
         kind_of(module, "module", nn.Module)
         lookup(dict.fromkeys(("full", "bf16")), precision, "precision")
         lookup(dict.fromkeys(("auto", "together", "apart")), way, "way")
-        _check_sizes(data, batch, node_samples)
+        if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+            what = f"data must be a list with the samples of each node, got {shown(data)}"
+            raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
+        whole(len(data), "nodes", least=1)
+        whole(batch, "batch", least=1, hint="try 8")
+        whole(node_samples, "node_samples", hint="try 1000; 0 takes all")
         check_place(device, dtype)
         parts = [stack_samples(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self.node_samples = len(parts), int(batch), node_samples
@@ -142,9 +147,14 @@ class ModuleProblem:
         self._evaluation.check(self._training, "training")
         if self._testing:
             self._evaluation.check(self._testing, "test")
-        self._group = max(1, _most_numbers(inputs.device) // each)
+        most = MOST_NUMBERS
+        if inputs.is_cuda:  # an eighth of its memory, if that is larger
+            memory = torch.cuda.get_device_properties(inputs.device).total_memory
+            most = max(most, memory // 32)
+        self._group = max(1, most // each)
         self._judging: tuple[Tensor, Tensor] | None = None
         self._steady: bool | None = None  # whether compiled code can be repeated to the bit
+        self._ways: dict[int, str] = {}  # of computing so many rows
 
     @property
     def traceable(self) -> bool:
@@ -373,23 +383,3 @@ class ModuleProblem:
 
     def _has(self, kind: type[nn.Module]) -> bool:
         return any(isinstance(layer, kind) for layer in self._rows.training.modules())
-
-    @cached_property
-    def _ways(self) -> dict[int, str]:
-        return {}  # by how many rows there are
-
-
-def _most_numbers(device: torch.device) -> int:
-    """Return how many numbers one call may keep: on a GPU an eighth of its memory, if larger."""
-    if device.type != "cuda":
-        return MOST_NUMBERS
-    return max(MOST_NUMBERS, torch.cuda.get_device_properties(device).total_memory // 32)
-
-
-def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:
-    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
-        what = f"data must be a list with the samples of each node, got {shown(data)}"
-        raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
-    whole(len(data), "nodes", least=1)
-    whole(batch, "batch", least=1, hint="try 8")
-    whole(node_samples, "node_samples", hint="try 1000; 0 takes all")

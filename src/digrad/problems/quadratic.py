@@ -156,10 +156,11 @@ def _matrices(nodes: int, dim: int, condition: float, rotate: bool, seed: int) -
         if not rotate:
             A[some] = eigenvalues[sampler.bits(range(1), dim, EIGENBASES)[0].argsort(-1)]
             continue
-        for i, normals in zip(
-            some.tolist(), sampler.normals(range(1), count, EIGENBASES)[0], strict=True
-        ):
-            A[i] = _rotated(eigenvalues, normals.view(dim, dim))
+        drawn = sampler.normals(range(1), count, EIGENBASES)[0]
+        for i, normals in zip(some.tolist(), drawn, strict=True):
+            Q = torch.linalg.qr(normals.view(dim, dim)).Q  # column signs do not matter to Q D Qᵀ
+            rotated = (Q * eigenvalues) @ Q.T
+            A[i] = (rotated + rotated.T) / 2
     return A
 
 
@@ -172,12 +173,6 @@ def _few_threads(dim: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _rotated(eigenvalues: Tensor, normals: Tensor) -> Tensor:
-    Q = torch.linalg.qr(normals).Q  # the signs of its columns do not matter to Q D Qᵀ
-    A: Tensor = (Q * eigenvalues) @ Q.T
-    return (A + A.T) / 2
 
 
 def _minimisers(A: Tensor, shape: tuple[int, int], heterogeneity: float, seed: int) -> Tensor:

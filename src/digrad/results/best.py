@@ -85,23 +85,21 @@ def outcomes(results: Results, by: Criterion) -> tuple[Criterion, dict[Key, Outc
     by = by._replace(more_is_better=results.metric(by.metric).better == "more")
     if by.target is None:
         by = by._replace(step=_step(curves, by))
-    made = {}
-    for key, curve in curves.items():
-        tried = tuple(results.tried.get(key.run, ()))
-        made[key] = Outcomes(key, curve.seeds, _losses(curve, by), tried)
-    return by, made
-
-
-def _steps(curve: Curve) -> Iterable[set[int]]:
-    """Return the recorded steps of every trial that did not diverge."""
-    for values, end in zip(curve.values, curve.diverged_at, strict=True):
-        if end is None:
-            yield set(curve.steps[~np.isnan(values)].tolist())
+    tried = results.tried
+    return by, {
+        key: Outcomes(key, curve.seeds, _losses(curve, by), tuple(tried.get(key.run, ())))
+        for key, curve in curves.items()
+    }
 
 
 def _step(curves: Mapping[Key, Curve], by: Criterion) -> int:
     """Return the step at which trials are compared: one that all have come to."""
-    every = [steps for curve in curves.values() for steps in _steps(curve)]
+    every = [
+        set(curve.steps[~np.isnan(values)].tolist())
+        for curve in curves.values()
+        for values, end in zip(curve.values, curve.diverged_at, strict=True)
+        if end is None
+    ]
     if not every:  # all diverged, and the last of them by then
         ends = [end for curve in curves.values() for end in curve.diverged_at if end is not None]
         return max(ends) if by.step is None else by.step

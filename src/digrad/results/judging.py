@@ -6,7 +6,7 @@ step that the others pick. All intervals of an answer hold together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, exp, inf, isfinite, sqrt
 from typing import NamedTuple
@@ -104,17 +104,13 @@ def judge(results: Results, by: Criterion | str = "", *, among: str = "") -> Ver
     """
     by = Criterion.parse(by or (*results.metrics, "loss")[0]) if isinstance(by, str) else by
     by, found = outcomes(results, by)
-    among = among or _among(found)
+    several = len({(key.run, key.algorithm) for key in found}) > 1
+    among = among or ("algorithm" if several else "network")
     lookup(dict.fromkeys(FIELDS), among, "kind of contender")
     groups = _contenders(found, among)
     pairs = max(1, sum(comb(len(names), 2) for names in groups.values()))
     rows = [row for where, names in groups.items() for row in _ranked(where, names, by, pairs)]
     return Verdict(by, among, tuple(rows), pairs)
-
-
-def _among(found: Iterable[Key]) -> str:
-    methods = {(key.run, key.algorithm) for key in found}
-    return "algorithm" if len(methods) > 1 else "network"
 
 
 Contenders = dict[str, dict[str, list[Outcomes]]]
@@ -203,8 +199,9 @@ def headline(by: Criterion, groups: Mapping[str, Sequence["Contender"]]) -> str:
         return next(iter(said.values()))
     winners = {where: winner(rows) for where, rows in groups.items()}
     one = set(winners.values())
+    every = "both networks" if len(groups) == 2 else f"all {len(groups)} networks"
     if len(one) == 1 and "" not in one:
-        return f"{one.pop()} has the {by.superlative} {by.words} on {_all(groups)}."
+        return f"{one.pop()} has the {by.superlative} {by.words} on {every}."
     if len(said) <= MOST_GROUPS:
         return " ".join(f"On {where}: {_lower(text)}" for where, text in said.items())
     count = Counter(name for name in winners.values() if name)
@@ -234,7 +231,12 @@ def sentence(by: Criterion, rows: Sequence["Contender"]) -> str:
         )
     same = [row for row in others if row.place == "the same"]
     if same:
-        return _the_same(by, leader, same, [row for row in others if row not in same])
+        agreed = _list([leader.name, *(row.name for row in same)])
+        what = f"{agreed} have the same {by.words} to five digits, {number(leader.best.value, 5)}"
+        others = [row for row in others if row not in same]
+        if not others:
+            return f"{what} ({leader.best.seeds} seeds)."
+        return f"{what}. Of the others: {sentence(by, [leader, *others])}"
     level = [row for row in others if row.place == "cannot be told apart"]
     if not level:
         return f"{leader.name} has the {value}{_ahead(by, others)}."
@@ -251,28 +253,13 @@ def sentence(by: Criterion, rows: Sequence["Contender"]) -> str:
     return f"{what}{_within(level)} ({note}).{rest}"
 
 
-def _the_same(
-    by: Criterion, leader: "Contender", same: Sequence["Contender"], others: Sequence["Contender"]
-) -> str:
-    """Say that some agree to five digits, then how the others stand to the first of them."""
-    names = _list([leader.name, *(row.name for row in same)])
-    what = f"{names} have the same {by.words} to five digits, {number(leader.best.value, 5)}"
-    if not others:
-        return f"{what} ({leader.best.seeds} seeds)."
-    return f"{what}. Of the others: {sentence(by, [leader, *others])}"
-
-
 def _ahead(by: Criterion, others: Sequence["Contender"]) -> str:
     """By how much the runner-up is behind."""
     second = others[0]
     if second.behind is None:
-        return f"; {second.name} {_failure(by, second)}"
+        what = "missed the target" if by.target is not None else "diverged"
+        return f"; {second.name} {what} at every step size tried"
     return f": {second.name} is {gap_in_words(second.behind, by)} ({second.behind.seeds} seeds)"
-
-
-def _failure(by: Criterion, row: "Contender") -> str:
-    what = "missed the target" if by.target is not None else "diverged"
-    return f"{what} at every step size tried"
 
 
 def gap_in_words(gap: "Gap", by: Criterion) -> str:
@@ -310,7 +297,8 @@ def _more(leader: "Contender", level: Sequence["Contender"]) -> str:
     gaps = [(row.name, row.behind.more_seeds) for row in level if row.behind is not None]
     known = sorted((seeds, name) for name, seeds in gaps if seeds is not None)[:MOST_PAIRS]
     parts = [
-        f"about {seeds} more{_seeds(seeds) * (not k)} would tell {name} from {leader.name}"
+        f"about {seeds} more{(' seed' + 's' * (seeds > 1)) * (not k)} would tell {name} from "
+        f"{leader.name}"
         for k, (seeds, name) in enumerate(known)
     ]
     never = [name for name, seeds in gaps if seeds is None]
@@ -320,16 +308,8 @@ def _more(leader: "Contender", level: Sequence["Contender"]) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _seeds(count: int) -> str:
-    return " seed" if count == 1 else " seeds"
-
-
 def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _all(groups: Mapping[str, object]) -> str:
-    return "both networks" if len(groups) == 2 else f"all {len(groups)} networks"
 
 
 def _lower(text: str) -> str:

@@ -72,7 +72,9 @@ def state_of(folder: str | Path) -> RunState:
         if (path / "experiment.toml").is_symlink():
             raise FileFormatError(f"{path / 'experiment.toml'} is a link")
         experiment = load_experiment(path / "experiment.toml")
-        jobs = job_summaries(path)
+        folder = path / "jobs"
+        files = [] if folder.is_symlink() or not folder.is_dir() else sorted(folder.glob("*.npz"))
+        jobs = {int(f.stem): _summarise_job(f) for f in files if f.stem.isdecimal()}
     except DigradError as error:
         why = str(error).splitlines()[0]
         return RunState(path, "damaged", None, 0, 0, size, changed, why=why)
@@ -94,19 +96,6 @@ def states(folder: str | Path) -> list[RunState]:
         hint = "pass the folder that your run folders are in"
         raise ParameterError(message(f"{path} is not a folder", hint=hint))
     return [state_of(found) for found in _find_runs(path, DEPTH)]
-
-
-def job_summaries(folder: Path) -> dict[int, JobSummary]:
-    """Look at the jobs that have begun, by their numbers.
-
-    Raises:
-        FileFormatError: if one of them cannot be read.
-    """
-    jobs = folder / "jobs"
-    if jobs.is_symlink() or not jobs.is_dir():
-        return {}
-    paths = [path for path in sorted(jobs.glob("*.npz")) if path.stem.isdecimal()]
-    return {int(path.stem): _summarise_job(path) for path in paths}
 
 
 def _summarise_job(path: Path) -> JobSummary:

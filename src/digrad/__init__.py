@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from digrad.data.shards import NodeSampler, loader, shard
     from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run
-    from digrad.front.simulate import simulate
-    from digrad.front.tune import tune
+    from digrad.front.simulate import simulate, tune
     from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
     from digrad.problems import ModuleProblem, Problem
@@ -99,7 +98,7 @@ _HOMES = {
     "shard": "data.shards",
     "simulate": "front.simulate",
     "timetable": "front.networks",
-    "tune": "front.tune",
+    "tune": "front.simulate",
 }
 
 

@@ -11,9 +11,15 @@ import numpy as np
 
 from digrad.base.data_folders import VARIABLE, MissingDataError, data_folder
 from digrad.base.errors import FileFormatError, lookup, message
-from digrad.data.formats import LOOSE, missing_cifar, missing_idx, read_cifar, read_mnist
+from digrad.data.formats import (
+    LOOSE,
+    missing_cifar,
+    missing_idx,
+    name_file_in_errors,
+    read_cifar,
+    read_mnist,
+)
 from digrad.data.images import Images, LabeledImages
-from digrad.data.reading import name_file_in_errors
 
 DIGITS_TRAIN = 1500  # the first so many; the other 297 are the test set
 SOURCE = "scikit-learn"  # the package that the set "digits" comes with

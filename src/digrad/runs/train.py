@@ -22,7 +22,7 @@ from digrad.results.experiment import Experiment, load_experiment, parse_experim
 from digrad.results.folder import RunFolder
 from digrad.results.launches import Launch, WallClock, launcher
 from digrad.results.lock import locked
-from digrad.results.progress import announce_progress
+from digrad.results.run_state import announce_progress
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
 from digrad.runs.planning import Job, Plan, plan, resolve_defaults
 from digrad.runs.ranks import Coordinator, Distributed

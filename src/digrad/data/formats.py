@@ -130,8 +130,13 @@ def read_cifar(folder: Path) -> tuple[LabeledImages, LabeledImages]:
         files = _unpack_archive(archive)
         paths = {name: archive / FOLDER / name for name in files}
     else:
-        files = {name: _content(home / name) for name in (*TRAIN, TEST)}
-        paths = {name: home / name for name in files}
+        paths = {name: home / name for name in (*TRAIN, TEST)}
+        files = {}
+        for name, path in paths.items():
+            with name_file_in_errors(path), opened(path) as stream:
+                files[name] = read_up_to(stream, RECORDS * RECORD)
+                check_end(stream, RECORDS * RECORD)
+                _check_whole(len(files[name]))
     parts = {}
     for name, content in files.items():
         with name_file_in_errors(paths[name]):
@@ -141,14 +146,6 @@ def read_cifar(folder: Path) -> tuple[LabeledImages, LabeledImages]:
 
 def _home(folder: Path) -> Path:
     return folder / FOLDER if (folder / FOLDER).is_dir() else folder
-
-
-def _content(path: Path) -> bytes:
-    with name_file_in_errors(path), opened(path) as stream:
-        content = read_up_to(stream, RECORDS * RECORD)
-        check_end(stream, RECORDS * RECORD)
-        _check_whole(len(content))
-        return content
 
 
 def _check_whole(size: int) -> None:

@@ -58,7 +58,13 @@ class FlatModule:
                 message("the module has no parameters to train", hint="set requires_grad")
             )
         with torch.random.fork_rng():  # the user's own random numbers stay as they are
-            _refuse_inputs(plain, inputs)
+            try:
+                with torch.no_grad():
+                    plain(inputs)
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}"
+                hint = "the first axis is the batch"
+                raise ParameterError(message(f"{what}: {error}", hint=hint)) from error
             changing = _changing_buffers(training, inputs)
             words = _words(deepcopy(training), inputs)
             refuse_randomness(training, inputs)
@@ -210,14 +216,10 @@ class FlatModule:
 def _replace_layers(module: nn.Module, *, fast: bool = True) -> nn.Module:
     """Replace the layers that have a faster or a repeatable form; parameters keep their names."""
     for name, layer in list(module._modules.items()):  # with every mention of a shared one
-        if fast and isinstance(layer, nn.Conv2d) and Conv2d.fits(layer):
-            layer.__class__ = Conv2d  # the same parameters and settings, computed otherwise
-        elif fast and isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
-            layer.__class__ = MaxPool2d
-        elif fast and isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
-            layer.__class__ = GroupNorm
-        elif isinstance(layer, nn.Embedding) and Embedding.fits(layer):
-            layer.__class__ = Embedding
+        kinds: Any = (Conv2d, MaxPool2d, GroupNorm, Embedding) if fast else (Embedding,)
+        kind = next((k for k in kinds if isinstance(layer, k.__base__) and k.fits(layer)), None)
+        if kind is not None:
+            layer.__class__ = kind  # the same parameters and settings, computed otherwise
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:
@@ -240,15 +242,6 @@ def _words(module: nn.Module, inputs: Tensor) -> dict[str, int]:
     with hooked(*hooks), torch.no_grad():
         module(inputs)
     return wanted
-
-
-def _refuse_inputs(module: nn.Module, inputs: Tensor) -> None:
-    try:
-        with torch.no_grad():
-            module(inputs)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}: {error}"
-        raise ParameterError(message(what, hint="the first axis is the batch")) from error
 
 
 def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:

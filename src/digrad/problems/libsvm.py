@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -203,15 +203,9 @@ def _bytes(path: Path) -> bytes:
             message(kind if path.exists() else "no such file", hint="check the path")
         )
     check_bytes(path.stat().st_size)
-    suffix = path.suffix.lower()
-    with (
-        gzip.open(path)
-        if suffix == ".gz"
-        else bz2.open(path)
-        if suffix == ".bz2"
-        else path.open("rb") as stream
-    ):
-        return read_bounded(cast(BinaryIO, stream))
+    unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
+    with unpack(path, "rb") as stream:
+        return read_bounded(stream)
 
 
 @contextmanager

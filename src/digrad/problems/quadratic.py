@@ -1,7 +1,5 @@
 """Quadratics whose condition, heterogeneity and noise are chosen, with a known optimum."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from math import sqrt
 
@@ -75,18 +73,19 @@ class Quadratic:
         seed, rotate = seed_of(seed), flag(rotate, "rotate")
         check_place(device, dtype)
         condition = real(condition, "condition", least=1, hint="try 10")
-        heterogeneity = real(
-            heterogeneity,
-            "heterogeneity",
-            least=0,
-            hint="0 gives all nodes the same minimiser",
-        )
+        hint = "0 gives all nodes the same minimiser"
+        heterogeneity = real(heterogeneity, "heterogeneity", least=0, hint=hint)
         what = f"{nodes:,} quadratics of dimension {dim:,}"
         each = MATRIX_BYTES if rotate else DIAGONAL_BYTES
         hint = "rotate = false keeps only diagonals" if rotate else "fewer nodes or variables"
         check_numbers(1.0 * nodes * dim * (dim if rotate else 1), each, what, hint)
-        with _few_threads(dim):
+        before = torch.get_num_threads()
+        # Small matrices are factored by one thread: others would only be woken and wait.
+        torch.set_num_threads(1 if dim < THREADED_DIM else before)
+        try:
             A = _matrices(nodes, dim, condition, rotate, seed)
+        finally:
+            torch.set_num_threads(before)
         b = _minimisers(A, (nodes, dim), heterogeneity, seed)
         return cls(A.to(device, dtype), b.to(device, dtype), sigma=sigma)
 
@@ -162,17 +161,6 @@ def _matrices(nodes: int, dim: int, condition: float, rotate: bool, seed: int) -
             rotated = (Q * eigenvalues) @ Q.T
             A[i] = (rotated + rotated.T) / 2
     return A
-
-
-@contextmanager
-def _few_threads(dim: int) -> Iterator[None]:
-    """Factor small matrices by one thread: others would only be woken and wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if dim < THREADED_DIM else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _minimisers(A: Tensor, shape: tuple[int, int], heterogeneity: float, seed: int) -> Tensor:

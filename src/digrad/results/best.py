@@ -251,7 +251,11 @@ def select(
     for text in where:
         for field, values in conditions(text).items():
             results = results.select(**{field: values})
-    for field, names in _by_field(results, only).items():
+    known = {name: field for field in NAMED for name in _called(results, field)}
+    wanted: dict[str, list[str]] = {}
+    for name in only:
+        wanted.setdefault(lookup(known, name, "run, network or algorithm"), []).append(name)
+    for field, names in wanted.items():
         results = results.select(**{field: names})
     return _renamed(results, label)
 
@@ -279,23 +283,24 @@ def conditions(text: str) -> dict[str, list[str]]:
     return found
 
 
-def _by_field(results: Results, names: Iterable[str]) -> dict[str, list[str]]:
-    """Find out what names are names of."""
-    known = {name: field for field in NAMED for name in _called(results, field)}
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(lookup(known, name, "run, network or algorithm"), []).append(name)
-    return found
-
-
 def _called(results: Results, field: str) -> list[str]:
     return list(dict.fromkeys(str(getattr(trial.key, field)) for trial in results.trials))
 
 
 def _renamed(results: Results, labels: Iterable[str]) -> Results:
     names = {field: {name: name for name in _called(results, field)} for field in NAMED}
-    for text in labels:
-        _rename(names, text)
+    for text in labels:  # wherever the old name is one; names may have a = of their own
+        fitting = [n for new in names.values() for n in new if text.startswith(f"{n}=")]
+        if not fitting:
+            if "=" not in text:
+                hint = "write OLD=NEW, as in push-pull=S-PP"
+                raise ParameterError(message(f"cannot relabel by {text!r}", hint=hint))
+            every = dict.fromkeys(name for new in names.values() for name in new)
+            lookup(every, text.rpartition("=")[0], "run, network or algorithm")
+        old = max(fitting, key=len)
+        for new in names.values():
+            if old in new:
+                new[old] = text[len(old) + 1 :]
     for field, new in names.items():
         twice = next((n for n in new.values() if [*new.values()].count(n) > 1), None)
         if twice is not None:
@@ -311,18 +316,3 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
     tried = {called.get(run, run): sizes for run, sizes in results.tried.items()}
     trials = tuple(map(renamed, results.trials))
     return replace(results, trials=trials, planned=planned, tried=tried)
-
-
-def _rename(names: dict[str, dict[str, str]], text: str) -> None:
-    """Enter a new name wherever the old one is one; names may have a = of their own."""
-    fitting: Sequence[str] = [n for new in names.values() for n in new if text.startswith(f"{n}=")]
-    if not fitting:
-        if "=" not in text:
-            hint = "write OLD=NEW, as in push-pull=S-PP"
-            raise ParameterError(message(f"cannot relabel by {text!r}", hint=hint))
-        every = dict.fromkeys(name for new in names.values() for name in new)
-        lookup(every, text.rpartition("=")[0], "run, network or algorithm")
-    old = max(fitting, key=len)
-    for new in names.values():
-        if old in new:
-            new[old] = text[len(old) + 1 :]

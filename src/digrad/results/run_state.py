@@ -262,10 +262,8 @@ def announce_progress(
         experiment: what is run.
         progress: also called, with the job and the step.
     """
-    meter, last = (
-        progress if isinstance(progress, ProgressMeter) else ProgressMeter(experiment),
-        monotonic(),
-    )
+    meter = progress if isinstance(progress, ProgressMeter) else ProgressMeter(experiment)
+    last = monotonic()
     meter.start()
     with suppress(OSError):
         (folder / NAME).unlink()  # of a run that was killed

@@ -77,24 +77,20 @@ def grow_experiment(small: Experiment, changes: Sequence[str], every: int) -> Ex
             hint = f"a run grows in {', '.join(GROWING)}; a new run can change anything"
             raise ExperimentError(message(f"{key} of a run cannot be extended", hint=hint))
         given[key] = typed(value, GROWING[key], key)
-        _check_larger(key, getattr(small, key), given[key])
+        before, after = getattr(small, key), given[key]
+        if key == "steps":
+            if after < before:
+                what = f"the run has {before} steps, and cannot be extended to {after}"
+                raise ExperimentError(message(what, hint="a new run can have fewer"))
+        elif after[: len(before)] != before:
+            told = ",".join(f"{value:g}" for value in before)
+            what = f"{key} must have all old ones, in their order"
+            hint = f"begin with those that are there: {key}={told},..."
+            raise ExperimentError(message(what, hint=hint))
     was = (len(small.lr), len(small.seeds))
     trials = "seeds" in given or "lr" in given
     history = (*small.grown_from, was) if trials else small.grown_from
     return replace(small, **given, metrics_every=every, grown_from=history)
-
-
-def _check_larger(key: str, before: Any, after: Any) -> None:
-    if key == "steps":
-        if after < before:
-            hint = "a new run can have fewer"
-            what = f"the run has {before} steps, and cannot be extended to {after}"
-            raise ExperimentError(message(what, hint=hint))
-        return
-    if tuple(after[: len(before)]) != tuple(before):
-        told = ",".join(f"{value:g}" for value in before)
-        hint = f"begin with those that are there: {key}={told},..."
-        raise ExperimentError(message(f"{key} must have all old ones, in their order", hint=hint))
 
 
 def _reused(

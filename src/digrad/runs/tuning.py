@@ -131,18 +131,19 @@ class TuningFolders:
         return Results.read(folder)
 
 
+@dataclass
 class TuningInMemory:
     """Nothing is written; the final run is kept."""
 
-    def __init__(self, options: Mapping[str, Any], watch: Watch) -> None:
-        self._options, self._watch = options, watch
-        self.final: tuple[Plan, list[JobFile]] | None = None
+    options: Mapping[str, Any]
+    watch: Watch
+    final: tuple[Plan, list[JobFile]] | None = None
 
     def carry_out(self, experiment: Experiment, given: Overrides, part: str) -> Results:
         """Run, and forget all but the last."""
-        with self._watch(experiment) as tell:
-            work, jobs = run_in_memory(experiment, given=given, progress=tell, **self._options)
-        self.final = work, jobs
+        with self.watch(experiment) as tell:
+            self.final = run_in_memory(experiment, given=given, progress=tell, **self.options)
+        work, jobs = self.final
         return Results.of(work.experiment, jobs)
 
 

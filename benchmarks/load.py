@@ -13,8 +13,7 @@ import subprocess
 import sys
 import time
 
-from digrad.base.cores import usable_cores
-from digrad.base.threads import SETTINGS, SLEEPING
+from digrad.base.machine import SETTINGS, SLEEPING, usable_cores
 
 ROUNDS = 9
 WAYS = {  # threads, and what OpenMP is told

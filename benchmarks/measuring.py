@@ -14,7 +14,7 @@ from time import process_time
 import torch
 
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
-from digrad.runs.execution import Local
+from digrad.runs.execution import Execution
 from digrad.runs.loop import few_threads
 from digrad.runs.measuring import cost
 from digrad.runs.planning import plan
@@ -56,7 +56,7 @@ def best_time(call, seconds: float = 1.0) -> float:
 def row(name: str, experiment: Experiment) -> str:
     work = plan(experiment)
     job = work.jobs[0]
-    made = PlacedJob.make(job, Local())
+    made = PlacedJob.make(job, Execution())
     start = made.recursion.start()
     numbers = len(job.trials) * job.problem.nodes * job.problem.dim
     with few_threads(numbers):

@@ -33,6 +33,12 @@ class Run(NamedTuple):
 Update = Callable[[Array, Array], Array]
 
 
+def _is_twin(name: str, value: object) -> bool:
+    """Whether it is a reference: a public function of what is given."""
+    hints = getattr(value, "__annotations__", {})
+    return not name.startswith("_") and hints.get("p") is Given and hints.get("return") is Run
+
+
 def left_perron(R: Array) -> Array:
     """π with πᵀR = πᵀ and sum 1, by solving the equations."""
     n = len(R)
@@ -484,49 +490,13 @@ def lead(p: Given) -> Run:
     return Run(points, [mean(X) for X in points])
 
 
+# By the names of the methods, those of the functions with - for _; and what is run otherwise.
 REFERENCES: dict[str, Callable[[Given], Run]] = {
-    "push-pull": push_pull,
-    "push-pull-original": push_pull_original,
-    "ab": ab,
-    "ab-cta": ab_cta,
+    **{k.replace("_", "-"): run for k, run in [*globals().items()] if _is_twin(k, run)},
     "sab": ab,
-    "dsgt": dsgt,
-    "sgp": sgp,
-    "gradient-push": gradient_push,
-    "push-diging": push_diging,
-    "add-opt": add_opt,
-    "push-diging-atc": push_diging_atc,
-    "sonata": sonata,
-    "mg-push-diging": mg_push_diging,
-    "dsgd": dsgd,
-    "diffusion": diffusion,
-    "extra": extra,
-    "exact-diffusion": exact_diffusion,
-    "d2": d2,
-    "nids": nids,
-    "btpp": push_pull_original,
-    "stpp": push_pull_original,
-    "abm": abm,
-    "abn": abn,
-    "accelerated-push-pull": accelerated_push_pull,
-    "momentum-tracking": momentum_tracking,
-    "dsgt-hb": dsgt_hb,
-    "qg-dsgdm": qg_dsgdm,
-    "local-sgp": local_sgp,
-    "osgp": osgp,
-    "k-step-push-pull": k_step_push_pull,
-    "k-gt": k_gt,
+    **dict.fromkeys(("btpp", "stpp"), push_pull_original),
     "push-saga": push_diging_atc,  # what makes the gradients is not the recursion's business
     "ab-saga": push_pull,
     "ab-svrg": ab_cta,
     "push-svrg": add_opt,
-    "cpp": cpp,
-    "rcpp": rcpp,
-    "b-cpp": b_cpp,
-    "quantized-push-sum": quantized_push_sum,
-    "choco-sgd": choco_sgd,
-    "c-gt": c_gt,
-    "lead": lead,
-    "deepsqueeze": deepsqueeze,
-    "centralized": centralized,
 }

@@ -32,6 +32,7 @@ BY_HAND = [
 ]
 ALL: list[Compressor] = [
     *(q for q, _ in BY_HAND),
+    *(kind() for kind in COMPRESSORS.values()),
     TopK(share=0.3, block=16),
     RandomK(share=0.3, block=16),
     RandomK(share=0.3, block=16, unbiased=True),

@@ -42,7 +42,7 @@ def compare(algorithm, twin, net):
 
 
 def test_every_algorithm_has_a_twin():
-    assert REFERENCES.keys() == ALGORITHMS.keys()
+    assert REFERENCES.keys() >= ALGORITHMS.keys()
 
 
 def test_every_algorithm_meets_networks():

@@ -194,7 +194,7 @@ def test_what_is_only_bounded_in_a_large_network_is_said_to_be(monkeypatch):
 
 
 def test_what_a_large_network_leaves_unknown_is_null_and_explained(monkeypatch):
-    monkeypatch.setattr("digrad.theory.large.contraction", lambda A, pi: None)
+    monkeypatch.setattr("digrad.theory.contraction.contraction", lambda A, pi: None)
     monkeypatch.setattr("digrad.theory.products.MOST_WORK", 0.0)
     n = 2101
     i = np.arange(n)

@@ -6,11 +6,17 @@ from hypothesis import given, settings
 
 from digrad.analysis.designs.closed_loop import Pair, Powers, curvatures, loop, rate, stable_step
 from digrad.analysis.designs.descent import _by_logits
-from digrad.analysis.designs.forecast import DIMENSIONS, SIGMA, _problems, _Squares, forecast
 from digrad.analysis.designs.large import LargeMeasured
-from digrad.analysis.designs.measures import CandidateNetwork, DesignTask
-from digrad.analysis.designs.noise import Response, least_noise
-from digrad.analysis.designs.objective import Objective, Point
+from digrad.analysis.designs.measures import (
+    DIMENSIONS,
+    SIGMA,
+    CandidateNetwork,
+    DesignTask,
+    _problems,
+    _Squares,
+    forecast,
+)
+from digrad.analysis.designs.objective import Objective, Point, Response, least_noise
 from digrad.networks import (
     Network,
     complete,

@@ -14,7 +14,7 @@ from digrad.base.errors import (
     UnknownNameError,
     lookup,
     printable,
-    shown,
+    short_repr,
 )
 from digrad.base.files import toml_of
 
@@ -74,5 +74,5 @@ def test_no_error_commands_a_terminal() -> None:
     text = str(DigradError("a\x1b[2J\x9bb\u202e\udcff\n\tc"))
     assert text == "a\\x1b[2J\\x9bb\\u202e\\udcff\n\tc"
     assert printable(text) == text
-    assert len(shown("x" * 1000)) == 80
-    assert shown(10**5000) == "a int that cannot be shown"
+    assert len(short_repr("x" * 1000)) == 80
+    assert short_repr(10**5000) == "a int that cannot be shown"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base.cores import granted, usable_cores
+from digrad.base.machine import granted_cores, usable_cores
 
 NONE = float("inf")
 
@@ -43,11 +43,11 @@ def test_control_groups(
     write(tmp_path, "self", membership)
     for name, text in files.items():
         write(tmp_path / "root", name, text)
-    assert granted(tmp_path / "root", tmp_path / "self") == cores
+    assert granted_cores(tmp_path / "root", tmp_path / "self") == cores
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    assert granted(tmp_path, tmp_path / "none") == NONE
+    assert granted_cores(tmp_path, tmp_path / "none") == NONE
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")

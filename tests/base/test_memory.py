@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base import memory
+from digrad.base import machine as memory
 from digrad.base.errors import NetworkError, ParameterError
-from digrad.base.memory import GIB, allowed, check_memory
+from digrad.base.machine import GIB, allowed_bytes, check_memory
 
 
 def test_the_number_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_the_number_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
         check_memory(3 * GIB, "a graph", error=NetworkError)
     monkeypatch.setenv("DIGRAD_MEMORY", "3.5")
     check_memory(3 * GIB, "a graph")
-    assert allowed() == int(3.5 * GIB)
+    assert allowed_bytes() == int(3.5 * GIB)
 
 
 def test_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,18 +29,18 @@ def test_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParameterError, match=r"1 GiB of memory, more than the 0.8 GiB .* free"):
         check_memory(GIB, "a graph")
     monkeypatch.setattr(memory, "_free", lambda: iter([]))  # a system that does not tell
-    assert allowed() == memory.CEILING
+    assert allowed_bytes() == memory.CEILING
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "0"])
 def test_a_ceiling_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIGRAD_MEMORY", text)
     with pytest.raises(ParameterError, match="DIGRAD_MEMORY must be a number of GiB, got"):
-        allowed()
+        allowed_bytes()
 
 
 def test_the_limits_of_a_process_count() -> None:
-    code = "from digrad.base.memory import allowed; print(allowed())"
+    code = "from digrad.base.machine import allowed_bytes; print(allowed_bytes())"
     most = 1 << 30
 
     def limit() -> None:

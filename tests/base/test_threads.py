@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from digrad.base.threads import SETTINGS, SLEEPING, let_threads_sleep
+from digrad.base.machine import SETTINGS, SLEEPING, let_threads_sleep
 
 
 @pytest.mark.parametrize(

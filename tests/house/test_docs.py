@@ -161,7 +161,8 @@ def test_the_example_names_every_kind() -> None:
 
 def test_the_readme_counts_the_algorithms() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"(\d+) (?:methods|algorithms)", text) == [str(len(METHODS))]
+    (count,) = re.findall(r"more than (\d+) methods", text)
+    assert int(count) < len(METHODS) <= int(count) + 10
 
 
 def load(script: Path) -> Any:

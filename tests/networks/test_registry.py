@@ -18,7 +18,14 @@ from digrad.networks.digraph import Digraph
 from digrad.networks.files import save
 from digrad.networks.network import Network
 from digrad.networks.random_topologies import equitopo, erdos_renyi
-from digrad.networks.registry import TIMETABLES, TOPOLOGIES, as_network, build, built, spanning_tree
+from digrad.networks.registry import (
+    TIMETABLES,
+    TOPOLOGIES,
+    as_network,
+    build,
+    make_network,
+    spanning_tree,
+)
 from digrad.networks.topologies import directed_ring, multi_sub_ring
 from digrad.networks.trees import spanning_tree_weights
 from digrad.networks.weights import WEIGHTS, weigh
@@ -105,14 +112,14 @@ WRONG = {int: ("x", "2.5", "-7"), float: ("half", "nan", "-1.0"), bool: ("yes",)
 def test_a_wrong_parameter_is_refused_with_a_value_that_is_taken(name, key, kind, n):
     for text in WRONG[kind]:
         with pytest.raises(ParameterError, match=rf"^{key} must be .*, got '?{text}'?\n") as error:
-            built(name, n, params={key: text})
+            make_network(name, n, params={key: text})
         hint = str(error.value).split("hint: ")[1]
         example = re.search(r"for example (?:\w+ = )?([\w.]+)", hint)
         if example is None:
             assert key in ("root", "k", "sub_ring_size")
             continue
         assert example[1] != "0" or n == 1  # it stands for another number
-        built(name, n, params={key: example[1]})
+        make_network(name, n, params={key: example[1]})
 
 
 @pytest.mark.parametrize("most", [100, 10**30])

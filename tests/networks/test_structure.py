@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.networks import search
+from digrad.networks import structure as search
 from digrad.networks.digraph import Digraph
 from digrad.networks.structure import (
     largest_rooted_part,

@@ -7,7 +7,7 @@ import pytest
 
 import digrad as dg
 from digrad.base.errors import DigradError
-from digrad.base.streams import drawn
+from digrad.base.streams import counted_uniforms
 from digrad.networks import (
     Digraph,
     Network,
@@ -173,11 +173,11 @@ def test_what_is_sent_in_vain_is_sent():
 
 
 def test_draws_do_not_depend_on_where_they_begin():
-    whole = drawn(7, 2, range(40), 6)
-    np.testing.assert_array_equal(whole[11:30], drawn(7, 2, range(11, 30), 6))
+    whole = counted_uniforms(7, 2, range(40), 6)
+    np.testing.assert_array_equal(whole[11:30], counted_uniforms(7, 2, range(11, 30), 6))
     assert 0.4 < whole.mean() < 0.6
-    assert not np.array_equal(whole, drawn(7, 3, range(40), 6))
-    assert not np.array_equal(whole, drawn(8, 2, range(40), 6))
+    assert not np.array_equal(whole, counted_uniforms(7, 3, range(40), 6))
+    assert not np.array_equal(whole, counted_uniforms(8, 2, range(40), 6))
 
 
 def test_nothing_left_to_chance_is_the_network_itself():

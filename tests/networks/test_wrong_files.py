@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_files import MTX, NET, SAME, A, bytes_of, graphml, put
 
-from digrad.base import memory
+from digrad.base import machine as memory
 from digrad.base.errors import DigradError, FileFormatError, NetworkError
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load

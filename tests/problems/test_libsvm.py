@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from digrad.base import memory
+from digrad.base import machine as memory
 from digrad.base.errors import DigradError, FileFormatError, ParameterError, UnknownNameError
 from digrad.problems import PROBLEMS, Logistic, libsvm_problem, read_libsvm
 

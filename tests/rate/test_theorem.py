@@ -25,13 +25,13 @@ from digrad.theory.certified import (
     RateConstants,
     certified_bound,
     closed_bound,
+    form_constants,
     gamma_best,
     gamma_certified,
     sgd_bound,
     transient_certified,
 )
 from digrad.theory.expectation import Diagonal, expected_average
-from digrad.theory.forms import form_constants
 from rate.recursion import FORMS, Quadratic, expected
 from theory.brute_force import any_networks
 

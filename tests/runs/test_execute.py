@@ -37,7 +37,7 @@ from digrad.results.experiment import (
 from digrad.results.folder import RunFolder, RunFolderError
 from digrad.results.lock import LockedError, locked
 from digrad.runs import execute, planning
-from digrad.runs.execution import Local
+from digrad.runs.execution import Execution
 from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, Trials
 from digrad.runs.schedules import StepDecay
@@ -271,12 +271,12 @@ def test_interrupted_side_by_side(tmp_path: Path) -> None:
     """As on a GPU, which takes several jobs at a time; whatever was recorded of any is kept."""
     alone = content(execute.run(SMALL, tmp_path / "alone"))
     seen: list[tuple[int, int]] = []
-    four = {**OFTEN, "execution": Local(side_by_side=4)}
+    four = {**OFTEN, "execution": Execution(side_by_side=4)}
     note = {"progress": lambda job, t: seen.append((job.index, t))}
     execute.run(SMALL, tmp_path / "seen", **note, **four)
     first, later = [(k, 6) for k in range(4)], [(k, t) for t in (12, 18, 20) for k in range(4)]
     assert seen == first + later
-    out, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20, execution=Local(side_by_side=4))
+    out, stops = interrupted(SMALL, tmp_path, 6, 12, 18, 20, execution=Execution(side_by_side=4))
     assert stops == 4 * 4
     assert content(out) == alone
     with pytest.raises(KeyboardInterrupt):
@@ -549,6 +549,6 @@ def test_a_trial_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the first step, with the number; not by the system that ends the process."""
     given = planning.Overrides(problem=Quadratic.generate(5, 200_000, rotate=False))
     assert planning.plan(ONE, given=given).jobs
-    monkeypatch.setattr("digrad.base.memory._free", lambda: iter([40e6]))
+    monkeypatch.setattr("digrad.base.machine._free", lambda: iter([40e6]))
     with pytest.raises(ExperimentError, match=r"1 trial of push-pull at a time, with 5 nodes of"):
         planning.plan(replace(ONE, lr=(0.1,), seeds=(0,)), given=given)

@@ -10,8 +10,8 @@ from digrad.networks import build, erdos_renyi, multi_sub_ring, path, star, weig
 from digrad.theory import averaging
 from digrad.theory import network_constants as module
 from digrad.theory.averaging import Doeblin, averages, averaging_sums, doeblin
+from digrad.theory.contraction import LargeMixing
 from digrad.theory.eigenvectors import perron
-from digrad.theory.large import LargeMixing
 from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks, exact, inside, long_sums, mixing_time
 

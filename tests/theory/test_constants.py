@@ -21,10 +21,10 @@ from digrad.networks import (
     undirected_ring,
     weigh,
 )
-from digrad.theory import large
+from digrad.theory import contraction as large
 from digrad.theory import network_constants as module
+from digrad.theory.contraction import LargeMixing
 from digrad.theory.eigenvectors import is_balanced, perron
-from digrad.theory.large import LargeMixing
 from digrad.theory.network_constants import constants
 from theory.brute_force import (
     ALL_NAMES,

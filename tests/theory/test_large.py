@@ -20,13 +20,19 @@ from digrad.networks import (
     star,
     weigh,
 )
+from digrad.theory import certified as forms
 from digrad.theory import contraction as module
-from digrad.theory import forms, network_constants, products
+from digrad.theory import network_constants, products
 from digrad.theory.averaging import averaging_sums
-from digrad.theory.contraction import Contraction, contraction, doeblin_columns, weighted
+from digrad.theory.certified import form_constants
+from digrad.theory.contraction import (
+    Contraction,
+    LargeMixing,
+    contraction,
+    doeblin_columns,
+    weighted_contraction,
+)
 from digrad.theory.eigenvectors import perron
-from digrad.theory.forms import form_constants
-from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import Lifted
 from digrad.theory.network_constants import constants
 from theory.brute_force import any_networks
@@ -42,7 +48,7 @@ NETWORKS = {
     "exponential": weigh(exponential(32)),
     "trees": binary_tree(31),
 }
-WAYS = {"weighted": weighted, "columns": doeblin_columns}
+WAYS = {"weighted": weighted_contraction, "columns": doeblin_columns}
 
 
 def powers(A: csr_array, pi, count: int) -> list:
@@ -137,7 +143,7 @@ def test_the_better_proof_is_taken():
     pull[0] = np.eye(8)[0] * (1 - 1e-7) + np.eye(8)[7] * 1e-7
     net = Network(pull, weigh(path(8)).C)
     p = perron(net)
-    by_weights, by_columns = weighted(net.R, p.pi_R), doeblin_columns(net.R, p.pi_R)
+    by_weights, by_columns = weighted_contraction(net.R, p.pi_R), doeblin_columns(net.R, p.pi_R)
     assert by_weights.scale > 10 * by_columns.scale
     assert contraction(net.R, p.pi_R) == by_columns
 
@@ -152,7 +158,7 @@ def test_a_network_that_does_not_contract_in_time_gets_no_proof(monkeypatch):
 def test_a_gap_below_rounding_is_not_proved():
     e = 1e-15
     net = Network([[1 - e, e], [e, 1 - e]], [[1 - e, e], [e, 1 - e]])
-    assert weighted(net.R, perron(net).pi_R) is None
+    assert weighted_contraction(net.R, perron(net).pi_R) is None
 
 
 def test_tails_of_slow_networks_are_bounded_by_the_contraction():

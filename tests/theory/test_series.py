@@ -8,9 +8,17 @@ from scipy.linalg import block_diag
 
 from digrad.networks import multi_sub_ring, path, weigh
 from digrad.theory import series
-from digrad.theory.decay import Decay, Summand, decay
 from digrad.theory.eigenvectors import perron
-from digrad.theory.norms import EPS, mixing_time, norm_bound, spectral_norm, spectral_norms
+from digrad.theory.norms import (
+    EPS,
+    Decay,
+    Summand,
+    decay,
+    mixing_time,
+    norm_bound,
+    spectral_norm,
+    spectral_norms,
+)
 from digrad.theory.series import norm_sums
 from theory.brute_force import inside, long_norm
 

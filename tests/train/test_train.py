@@ -328,7 +328,7 @@ def test_scalars_for_tensorboard(tmp_path: Path) -> None:
 
 def test_without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ParameterError, match=r"RANK.*not set\n  hint: start it with torchrun"):
+    with pytest.raises(ParameterError, match=r"RANK.*not set\n  hint: start it with `torchrun"):
         joined("cpu", 1.0).__enter__()
 
 

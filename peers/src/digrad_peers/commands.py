@@ -12,7 +12,7 @@ import typer
 from digrad.base.errors import ParameterError, message
 from digrad.cli.output import show, warn
 from digrad.cli.runs import Trust
-from digrad.cli.trust import ask
+from digrad.cli.trust import ask_to_trust
 from digrad_peers.check_command import check_all, check_node, check_one
 
 keys = typer.Typer(no_args_is_help=True, help="Key pairs of nodes: make one, show its public half.")
@@ -155,7 +155,7 @@ def _train(
         key=key,
         out=out,
         resume=resume,
-        allow=lambda experiment: ask(experiment, membership.experiment_file(), trust),
+        allow=lambda experiment: ask_to_trust(experiment, membership.experiment_file(), trust),
         told=lambda epoch: begun.set(),
         leave=leave,
         rejoin=rejoin,

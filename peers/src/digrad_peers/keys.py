@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from digrad.base.atomic import WriteError
-from digrad.base.errors import FileFormatError, ParameterError, message, shown
+from digrad.base.errors import FileFormatError, ParameterError, message, short_repr
 from digrad.base.files import plain_bytes
 
 LARGEST = 1 << 16  # bytes of a key file
@@ -89,6 +89,6 @@ def certificate(public: str, whose: str) -> bytes:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=made)
     except (binascii.Error, ValueError, ssl.SSLError):
         hint = "copy the line that `digrad keys new` or `digrad keys show` prints"
-        what = f"{whose} has no valid key: {shown(public)}"
+        what = f"{whose} has no valid key: {short_repr(public)}"
         raise FileFormatError(message(what, hint=hint)) from None
     return made

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from digrad.base.checks import real
-from digrad.base.errors import DigradError, FileFormatError, lookup, message, shown
+from digrad.base.errors import DigradError, FileFormatError, lookup, message, short_repr
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.tables import read_table
 from digrad.networks.network import Network
@@ -233,7 +233,7 @@ def address(text: str, whose: str = "") -> Address:
     if not host or not port.isascii() or not port.isdigit() or not int(port) < 1 << 16:
         where = f" of {whose}" if whose else ""
         hint = 'for example "milan.example.org:7001"'
-        raise MembershipError(message(f"the address{where} is {shown(text)}", hint=hint))
+        raise MembershipError(message(f"the address{where} is {short_repr(text)}", hint=hint))
     return host, int(port)
 
 

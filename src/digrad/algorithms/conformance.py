@@ -26,7 +26,7 @@ from digrad.algorithms.trials import (
     relative_gap,
     suitable_network,
 )
-from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
+from digrad.base.check_results import Check, CheckResult, FailedCheckError, run_checks
 from digrad.networks import Network
 
 CLOSE = 1e-9  # relative, where sums may be taken in another order
@@ -336,4 +336,4 @@ def check_algorithm(
     ['', '']
     """
     wanted = {name: CHECKS[name] for name in checks} if checks else CHECKS
-    return list(verdicts(wanted, Rehearsal(algorithm, net or suitable_network(algorithm))))
+    return list(run_checks(wanted, Rehearsal(algorithm, net or suitable_network(algorithm))))

@@ -16,7 +16,7 @@ from digrad.algorithms.contract import FORMS, Form, Mix, Scale
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner, Kept, accumulate_momentum
 from digrad.algorithms.wrapper import join_state
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import ParameterError, lookup, message, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Momentum:
         if self.inner is None:
             return
         if self.momentum:
-            what = f"momentum = {self.momentum} beside the inner optimizer {shown(self.inner)}"
+            what = f"momentum = {self.momentum} beside the inner optimizer {short_repr(self.inner)}"
             raise ParameterError(message(what, hint="give the momentum to the inner optimizer"))
         object.__setattr__(self, "inner", as_inner(self.inner))
 

@@ -10,7 +10,7 @@ import torch
 
 from digrad.algorithms.rules import SGD, Adam, AdamW, Inner
 from digrad.algorithms.torch_rules import HOW, TorchRule
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import ParameterError, lookup, message, short_repr
 from digrad.base.own_code import is_own, load_object
 
 INNERS: dict[str, Callable[..., Inner]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
@@ -59,7 +59,7 @@ def as_inner(given: Any, **options: Any) -> Inner:
         hint = 'pass "adamw", torch.optim.AdamW, or partial(torch.optim.AdamW, betas=...)'
         if isinstance(given, torch.optim.Optimizer):
             hint = f"pass the class: partial(torch.optim.{_name(type(given))}, ...)"
-        what = f"the inner optimizer is {shown(given)}"
+        what = f"the inner optimizer is {short_repr(given)}"
         raise ParameterError(message(what, hint=hint))
     made: Inner = given
     return made if not options else made.having({**made.options, **options})
@@ -111,7 +111,7 @@ def _of_torch(cls: type[torch.optim.Optimizer], options: dict[str, Any]) -> Inne
     for key in options if not free else ():
         lookup({k: 0 for k in takes if k != "params"}, key, f"option of {cls.__name__}")
     if "lr" in options:
-        what = f"lr = {shown(options['lr'])} is given to the inner optimizer {cls.__name__}"
+        what = f"lr = {short_repr(options['lr'])} is given to the inner optimizer {cls.__name__}"
         raise ParameterError(message(what, hint="give it to the whole: Decentralized(..., lr=0.1)"))
     said = {key: value for key, value in options.items() if key not in HOW}
     ours = _OURS.get(cls)

@@ -10,7 +10,7 @@ from digrad.algorithms.contract import Method, Needs, method_name
 from digrad.base.errors import NetworkError, message, param
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
-from digrad.networks.network import Network, listed
+from digrad.networks.network import Network, list_names
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.theory.tree_rule import is_tree_pair
@@ -149,7 +149,7 @@ def _strongly_connected(who: str, net: Network, needs: Needs) -> str:
         outside: Nodes = np.setdiff1d(np.arange(net.n), found)
         root, other = net.name(int(found[0])), net.name(int(outside[0]))
         lost, start, nor = (other, root, "nor") if graph == "push" else (root, other, "nor from")
-        more = [f"{nor} {listed(net, outside[1:])}"] if len(outside) > 1 else []
+        more = [f"{nor} {list_names(net, outside[1:])}"] if len(outside) > 1 else []
         return message(
             f"{who} needs a strongly connected {graph} graph: "
             f"node {lost} cannot be reached from node {start}",

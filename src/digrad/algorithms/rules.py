@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message, shown
+from digrad.base.errors import ParameterError, message, short_repr
 
 Kept = tuple[Tensor | None, ...]  # by name in ``Inner.names``; none before the first step
 
@@ -134,13 +134,13 @@ class AdamW(_Rule):
         betas: Any = self.betas
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             hint = "try (0.9, 0.999)"
-            what = f"betas must be two numbers, got {shown(betas)}"
+            what = f"betas must be two numbers, got {short_repr(betas)}"
             raise ParameterError(message(what, hint=hint))
         for k, beta in enumerate(betas):
             check_share(f"betas[{k}]", beta)
         object.__setattr__(self, "betas", tuple(map(float, betas)))  # a file gives a list
         if not _is_number(self.eps) or not self.eps > 0:
-            what = f"eps must be more than 0, got {shown(self.eps)}"
+            what = f"eps must be more than 0, got {short_repr(self.eps)}"
             raise ParameterError(message(what, hint="try 1e-8"))
         check_decay(self.weight_decay)
 
@@ -193,12 +193,12 @@ def _is_number(value: Any) -> bool:
 def check_share(name: str, value: Any) -> None:
     """Refuse a factor of a memory that does not lie in [0, 1)."""
     if not _is_number(value) or not 0 <= value < 1:
-        what = f"{name} must lie in [0, 1), got {shown(value)}"
+        what = f"{name} must lie in [0, 1), got {short_repr(value)}"
         raise ParameterError(message(what, hint="try 0.9"))
 
 
 def check_decay(value: Any) -> None:
     """Refuse a weight decay that makes weights grow."""
     if not _is_number(value) or not 0 <= value < float("inf"):
-        what = f"weight_decay must be finite and at least 0, got {shown(value)}"
+        what = f"weight_decay must be finite and at least 0, got {short_repr(value)}"
         raise ParameterError(message(what, hint="try 1e-4"))

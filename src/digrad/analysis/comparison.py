@@ -156,13 +156,13 @@ def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType
         "n": lambda row: str(row["n"]) if "n" in row else None,
         "weights": lambda row: row.get("weights"),
         "nπ": lambda row: number(row["n_pi"]),
-        "expected": lambda row: _given(_ratio(row), digits=3, after=" x SGD"),
-        "T_z certified": lambda row: _given(row["transient_certified"], digits=3),
-        "T of the paper": lambda row: _given(row["transient_time"], digits=3),
+        "expected": lambda row: _number_or_none(_ratio(row), digits=3, after=" x SGD"),
+        "T_z certified": lambda row: _number_or_none(row["transient_certified"], digits=3),
+        "T of the paper": lambda row: _number_or_none(row["transient_time"], digits=3),
         "largest degree": lambda row: str(row["largest_degree"]),
         "messages": lambda row: f"{row['messages']:,.6g}",
-        "MB": lambda row: _given(row.get("bytes_per_step"), 1e-6),
-        "seconds": lambda row: _given(row.get("seconds_per_step")),
+        "MB": lambda row: _number_or_none(row.get("bytes_per_step"), 1e-6),
+        "seconds": lambda row: _number_or_none(row.get("seconds_per_step")),
     }
     cells = {name: [text(row) for row in rows] for name, text in texts.items()}
     shown = {name: column for name, column in cells.items() if any(column) or name == "nπ"}
@@ -178,7 +178,7 @@ def table(rows: list[dict[str, Any]], refused: dict[str, str]) -> RenderableType
     return Group(out, *found, *head, *notes)
 
 
-def _given(
+def _number_or_none(
     value: float | None, scale: float = 1.0, *, digits: int = 4, after: str = ""
 ) -> str | None:
     return None if value is None else number(scale * value, digits) + after

@@ -86,14 +86,14 @@ def _without_nodes(net: Network) -> Iterator[tuple[int, Nodes]]:
     for i in range(net.n if net.n > 1 else 0):
         rest = np.delete(np.arange(net.n), i)
         R, C = (W[rest][:, rest] for W in (net.R, net.C))
-        if not _whole(R, C):
+        if not _has_common_root(R, C):
             yield i, rest[largest_rooted_part(R, C)]
 
 
 def _without_links(net: Network, links: Nodes) -> Iterator[tuple[tuple[int, int], Nodes]]:
     for j, i in links.tolist():
         R, C = (_cut(W, i, j) for W in (net.R, net.C))
-        if not _whole(R, C):
+        if not _has_common_root(R, C):
             yield (j, i), largest_rooted_part(R, C)
 
 
@@ -104,6 +104,6 @@ def _cut(W: csr_array, i: int, j: int) -> csr_array:
     return csr_array((entries.data[kept], (row[kept], column[kept])), shape=W.shape)
 
 
-def _whole(R: csr_array, C: csr_array) -> bool:
+def _has_common_root(R: csr_array, C: csr_array) -> bool:
     """Whether all nodes still have a common root (Assumption 2.1)."""
     return len(np.intersect1d(roots(R), roots(csr_array(C.T)))) > 0

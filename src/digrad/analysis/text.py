@@ -13,7 +13,7 @@ from rich.text import Text
 from digrad.analysis.losses import Losses
 from digrad.base.errors import param
 from digrad.base.text import number
-from digrad.networks.network import listed
+from digrad.networks.network import list_names
 from digrad.networks.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _losses(found: Losses) -> list[RenderableType]:
     for name in ("without", "go on", "cut off"):
         table.add_column(name, justify="right" if name == "go on" else "left")
     for loss in sorted(every, key=lambda loss: len(loss.remains))[:MOST_LOSSES]:
-        others = listed(net, loss.cut_off)
+        others = list_names(net, loss.cut_off)
         table.add_row(Text(loss.name(net)), f"{len(loss.remains)} nodes", Text(others))
     rest = len(every) - MOST_LOSSES
     more = [Text(f"  and {rest} more; to_dict() and JSON name all")] if rest > 0 else []

@@ -23,7 +23,7 @@ class CheckResult(NamedTuple):
     failure: str  # empty if it passed
 
 
-def verdicts(checks: Mapping[str, Check], subject: Any) -> Iterator[CheckResult]:
+def run_checks(checks: Mapping[str, Check], subject: Any) -> Iterator[CheckResult]:
     """Carry out checks one after the other; any other exception is a failure too."""
     for name, one in checks.items():
         about = (one.__doc__ or "").splitlines()[0]

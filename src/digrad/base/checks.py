@@ -8,7 +8,7 @@ from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any
 
-from digrad.base.errors import ParameterError, message, param, shown
+from digrad.base.errors import ParameterError, message, param, short_repr
 
 LARGEST = 2**63 - 1  # no array has more of anything
 
@@ -26,7 +26,7 @@ def whole(value: Any, name: str, *, least: int = 0, most: int = LARGEST, hint: s
     if number is None or not least <= number <= most:
         low = most == LARGEST and (number is None or number < least)
         range_ = f"from {least} on" if low else f"in {least} .. {most}"
-        what = f"{name} must be a whole number {range_}, got {shown(value)}"
+        what = f"{name} must be a whole number {range_}, got {short_repr(value)}"
         raise ParameterError(message(what, hint=hint or f"for example {name} = {least}"))
     return number
 
@@ -35,7 +35,7 @@ def seed_of(value: Any, bits: int = 63) -> int:
     """Return a seed of a generator that takes so many bits."""
     if isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**bits:
         return int(value)
-    what = f"a seed is an integer in 0 .. 2^{bits} - 1, got {shown(value)}"
+    what = f"a seed is an integer in 0 .. 2^{bits} - 1, got {short_repr(value)}"
     raise ParameterError(message(what, hint=f"pass {param('seed', 0)}"))
 
 
@@ -69,14 +69,16 @@ def real(
             *([f"at most {most:g}"] if most < inf else []),
         ]
         what = f"{name} must be a finite number{''.join(f', {x}' for x in limits)}"
-        raise ParameterError(message(f"{what}, got {shown(value)}", hint=hint or "check its value"))
+        raise ParameterError(
+            message(f"{what}, got {short_repr(value)}", hint=hint or "check its value")
+        )
     return number
 
 
 def flag(value: Any, name: str) -> bool:
     """Return a truth value; NumPy's count."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):
-        what = f"{name} must be true or false, got {shown(value)}"
+        what = f"{name} must be true or false, got {short_repr(value)}"
         raise ParameterError(message(what, hint=f"for example {name} = True"))
     return bool(value)
 
@@ -85,5 +87,7 @@ def kind_of(value: Any, name: str, *kinds: type, hint: str = "") -> Any:
     """Return a value that is of one of these kinds."""
     if not isinstance(value, kinds):
         wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
-        raise ParameterError(message(f"{name} must be {wanted}, got {shown(value)}", hint=hint))
+        raise ParameterError(
+            message(f"{name} must be {wanted}, got {short_repr(value)}", hint=hint)
+        )
     return value

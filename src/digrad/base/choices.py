@@ -5,16 +5,18 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import ParameterError, lookup, message, short_repr
 
 T = TypeVar("T")
 Makers = Mapping[str, Callable[..., T]]
 
 
-def chosen(table: Makers[T], name: str, what: str, options: Mapping[str, Any]) -> Callable[..., T]:
+def choose_maker(
+    table: Makers[T], name: str, what: str, options: Mapping[str, Any]
+) -> Callable[..., T]:
     """Return what a name stands for, with its options; one that is None was not given.
 
-    >>> chosen({"mlp": list, "cnn": lambda dropout=0.5: []}, "mlp", "model", {"dropout": 0.1})
+    >>> choose_maker({"mlp": list, "cnn": lambda dropout=0.5: []}, "mlp", "model", {"dropout": 0.1})
     Traceback (most recent call last):
         ...
     digrad.base.errors.ParameterError: model = 'mlp' does not use dropout = 0.1
@@ -27,7 +29,7 @@ def chosen(table: Makers[T], name: str, what: str, options: Mapping[str, Any]) -
             others = ", ".join(one for one in table if key in _options(table[one]))
             raise ParameterError(
                 message(
-                    f"{what} = {name!r} does not use {key} = {shown(value)}",
+                    f"{what} = {name!r} does not use {key} = {short_repr(value)}",
                     hint=f"leave {key} out, or take another {what}: {others}",
                 )
             )

@@ -62,7 +62,7 @@ def printable(text: str) -> str:
     return text.translate(_WRITTEN_OUT).encode(errors="backslashreplace").decode()
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value for an error text: its beginning, whatever it is."""
     try:
         text = repr(value)
@@ -144,7 +144,9 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     """
     if not isinstance(name, str):
         raise ParameterError(
-            message(f"{what} must be a name, got {shown(name)}", hint=f"one of: {', '.join(table)}")
+            message(
+                f"{what} must be a name, got {short_repr(name)}", hint=f"one of: {', '.join(table)}"
+            )
         )
     if name in table:
         return table[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from digrad.base.errors import FileFormatError, message
-from digrad.base.memory import allowed
+from digrad.base.machine import allowed_bytes
 
 CHUNK = 1 << 24
 LARGEST_TABLE = 64 << 20  # bytes of JSON or TOML
@@ -16,7 +16,7 @@ DEEPEST = 64  # lists and tables within each other
 
 def check_bytes(count: int, most: int | None = None) -> None:
     """Refuse more than ``most`` bytes, or more than memory has room for."""
-    most = allowed() // 2 if most is None else most  # once in pieces, once as a whole
+    most = allowed_bytes() // 2 if most is None else most  # once in pieces, once as a whole
     if count > most:
         raise FileFormatError(
             message(f"more than {most / 2**30:.3g} GiB of data", hint="is it the right file?")
@@ -25,7 +25,7 @@ def check_bytes(count: int, most: int | None = None) -> None:
 
 def read_bounded(stream: BinaryIO, most: int | None = None) -> bytes:
     """Return all that is left of a stream, unless that is too much."""
-    most = allowed() // 2 if most is None else most
+    most = allowed_bytes() // 2 if most is None else most
     parts, count = list[bytes](), 0
     while part := stream.read(min(CHUNK, most + 1 - count)):
         parts.append(part)

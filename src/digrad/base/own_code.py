@@ -86,7 +86,7 @@ class OwnCode:
         module = _installed(self.module) if self.path is None else _file(self.path, self.digest)
         if not hasattr(module, self.name):
             where = f"the module {self.module}" if self.path is None else str(self.path)
-            hint = _instead(module, self.name)
+            hint = _names_instead(module, self.name)
             raise UnknownNameError(message(f"{where} has no {self.name!r}", hint=hint))
         return getattr(module, self.name)
 
@@ -111,7 +111,7 @@ def _near(path: Path) -> str:
     return f"did you mean {path.with_name(near[0])}?" if near else FORM
 
 
-def _instead(module: ModuleType, name: str) -> str:
+def _names_instead(module: ModuleType, name: str) -> str:
     public = [key for key in vars(module) if not key.startswith("_")]
     near = get_close_matches(name, public, n=1, cutoff=0.5)
     if near:
@@ -131,18 +131,18 @@ def _file(path: Path, digest: str) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses look for it
-    with _beside(path.parent), _told(str(path), name):
+    with _neighbours_importable(path.parent), _naming_the_code(str(path), name):
         spec.loader.exec_module(module)
     return module
 
 
 def _installed(name: str) -> ModuleType:
-    with _beside(Path.cwd()), _told(f"the module {name}", ""):
+    with _neighbours_importable(Path.cwd()), _naming_the_code(f"the module {name}", ""):
         return import_module(name)
 
 
 @contextmanager
-def _beside(folder: Path) -> Iterator[None]:
+def _neighbours_importable(folder: Path) -> Iterator[None]:
     """Let imports find the neighbours of a file, as they do in a script."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
@@ -153,7 +153,7 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told(where: str, name: str) -> Iterator[None]:
+def _naming_the_code(where: str, name: str) -> Iterator[None]:
     """Say where somebody's code failed, instead of a traceback through ours."""
     try:
         yield

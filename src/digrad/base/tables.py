@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from digrad.base.checks import real
-from digrad.base.errors import DigradError, lookup, message, shown
+from digrad.base.errors import DigradError, lookup, message, short_repr
 
 BESIDE = {"beside": True}  # metadata of a field that takes all keys which name no field
 WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
@@ -37,7 +37,7 @@ def read_table(
         more: further fields.
     """
     if not isinstance(table, Mapping):
-        raise TableError(f"{where or whole} must be a table, got {shown(table)}")
+        raise TableError(f"{where or whole} must be a table, got {short_repr(table)}")
     types, known = get_type_hints(cls), {f.name: f for f in fields(cls) if f.compare}
     rest = next((f.name for f in known.values() if f.metadata == BESIDE), "")
     values: dict[str, Any] = {}
@@ -98,12 +98,15 @@ def typed(value: Any, kind: Any, where: str, *, hints: Mapping[str, str] | None 
         return value
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise TableError(f"{where} must be a table, got {shown(value)}")
+            raise TableError(f"{where} must be a table, got {short_repr(value)}")
         return {k: typed(v, options[1], f"{where}.{k}", hints=hints) for k, v in value.items()}
     if origin is tuple:
         if not isinstance(value, list | tuple):
             if options[0] is int:  # seeds = 3 may mean three seeds, or the seed 3
-                what, one = f"{where} must be a list, got {shown(value)}", f"[{shown(value)}]"
+                what, one = (
+                    f"{where} must be a list, got {short_repr(value)}",
+                    f"[{short_repr(value)}]",
+                )
                 hint = f"write {one} for that one, or [0, 1, 2]"
                 raise TableError(message(what, hint=hint))
             value = [value]
@@ -118,7 +121,7 @@ def typed(value: Any, kind: Any, where: str, *, hints: Mapping[str, str] | None 
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return real(value, where)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TableError(f"{where} must be {WORDS.get(kind, kind)}, got {shown(value)}")
+        raise TableError(f"{where} must be {WORDS.get(kind, kind)}, got {short_repr(value)}")
     return value
 
 
@@ -133,4 +136,4 @@ def _any_of(
             if len(several) == 1:
                 raise
     names = ", ".join(getattr(option, "__name__", repr(option)) for option in several)
-    raise TableError(f"{where} must be one of: {names}; got {shown(value)}")
+    raise TableError(f"{where} must be one of: {names}; got {short_repr(value)}")

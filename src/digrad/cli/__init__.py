@@ -14,12 +14,12 @@ import typer
 
 from digrad.base.errors import DigradError
 from digrad.base.former_names import FormerNameWarning
-from digrad.base.threads import let_threads_sleep
+from digrad.base.machine import let_threads_sleep
 from digrad.cli import data, networks, runs
 from digrad.cli.check import check
 from digrad.cli.design import design
 from digrad.cli.export import export
-from digrad.cli.output import bare_flags, warn
+from digrad.cli.output import hide_bool_metavars, warn
 from digrad.cli.overview import greet
 from digrad.cli.plugins import CommandGroup
 from digrad.cli.report import report
@@ -49,7 +49,7 @@ app.command("runs")(list_runs)
 app.add_typer(networks.listing, name="list")
 app.add_typer(data.app, name="data")
 for part in (app, networks.listing, data.app):
-    bare_flags(part)
+    hide_bool_metavars(part)
 
 
 @app.callback(invoke_without_command=True)

@@ -20,11 +20,11 @@ def check(
 
     Example: digrad check push-pull
     """
-    from digrad.cli.output import busy, show
+    from digrad.cli.output import show, status
     from digrad.runs.conformance import check_target
 
     failed = 0
-    with busy(f"checking {target}", long=True):
+    with status(f"checking {target}", long=True):
         for name, about, failure in check_target(target):
             failed += bool(failure)
             show(f"failed  {name}: {failure}" if failure else f"ok      {name}: {about}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.cli import completion
-from digrad.cli.output import busy, check_figure, show
+from digrad.cli.output import check_figure, show, status
 from digrad.cli.runs import interruptible
 
 DataDir = Annotated[
@@ -96,7 +96,7 @@ def split(
 
     check_figure(figure)
     find_files(name, data_dir)  # before the wait for torch, which the splits' package brings
-    with busy(f"reading {name}"):
+    with status(f"reading {name}"):
         from digrad.data.splits import ALPHA, K, partition
 
         images = read_images(name, data_dir)

@@ -96,7 +96,7 @@ def _show(made: Any, what: str, output: PageOptions) -> None:
     from rich.text import Text
 
     from digrad.analysis import analyze
-    from digrad.analysis.designs.text import report
+    from digrad.analysis.designs.designing import report
 
     small = made.network.n <= CERTIFIED
     both = [analyze(m.network, rtol=1e-4) for m in (made.before, made.after)] if small else []

@@ -18,7 +18,7 @@ from digrad.cli.options import (
     SettingOptions,
     with_groups,
 )
-from digrad.cli.output import busy, print_json, show, show_notes
+from digrad.cli.output import print_json, show, show_notes, status
 from digrad.cli.report import write_network_page
 
 LONG_N = 200  # nodes from which an analysis may take more than a few seconds
@@ -82,7 +82,7 @@ def analyze(
 
     setting, carried, what = problem.setting(), load.load(), source.what
     network = source.make()
-    with busy(
+    with status(
         f"certifying the constants of {network.n} nodes (--rtol 1e-4 is faster)",
         long=network.n > LONG_N,
     ):
@@ -161,13 +161,13 @@ def compare(
         _race(labelled, refused, clock, chosen, load.model_mb, target, json=output.json)
         return
     setting, carried = problem.setting(), load.load()
-    with busy(f"comparing {len(names)} networks at n = {nodes}"):
+    with status(f"comparing {len(names)} networks at n = {nodes}"):
         networks, refused = make_networks(names, nodes, **graphs.of_files(), **options)
         rows = compare(networks, setting, carried)
     if output.figure is not None:
         from digrad.show.figures import draw_scaling, save_figure
 
-        with busy(f"measuring how they scale up to n = {nodes}"):
+        with status(f"measuring how they scale up to n = {nodes}"):
             curves = scaling(names, nodes, setting, **options)
         save_figure(draw_scaling(curves, ylabel="transient time T", title=""), output.figure)
     if output.json:
@@ -211,7 +211,7 @@ def _race(
     from digrad.runs.race import METHODS, race, read_clock, settings_of
 
     times, (course, sizes) = read_clock(clock), settings_of(target, model_mb)
-    with busy(f"racing {len(methods or METHODS)} methods on {len(networks)} networks"):
+    with status(f"racing {len(methods or METHODS)} methods on {len(networks)} networks"):
         results, refused = race(networks, methods or METHODS, times, sizes, course)
     refused = {**missing, **refused}
     if json:

@@ -7,7 +7,7 @@ from typing import Any
 from digrad.base.errors import ParameterError, message, printable
 
 
-def bare_flags(app: Any) -> None:
+def hide_bool_metavars(app: Any) -> None:
     """Have the help of an app's commands not say <bool> beside options that take no value."""
     for command in app.registered_commands:
         for annotation in command.callback.__annotations__.values():
@@ -16,7 +16,7 @@ def bare_flags(app: Any) -> None:
                     option.metavar = ""
 
 
-def busy(what: str, *, long: bool = False) -> Any:
+def status(what: str, *, long: bool = False) -> Any:
     """Show on a terminal that work goes on; elsewhere say so once, if it may take long."""
     from rich.console import Console
     from rich.text import Text

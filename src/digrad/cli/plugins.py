@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from digrad.base.errors import UnknownNameError, as_key, lookup, message, spelling
 from digrad.base.former_names import present_name
-from digrad.cli.output import bare_flags
+from digrad.cli.output import hide_bool_metavars
 
 GROUP = "digrad.commands"
 ELSEWHERE = {  # commands of ours that are installed by themselves
@@ -78,7 +78,7 @@ def _command(name: str, made: Callable[..., None] | typer.Typer, **about: Any) -
     if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         app.command(name, **about)(made)
-    bare_flags(app)
+    hide_bool_metavars(app)
     return typer.main.get_command(app)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.cli.output import busy, check_page, show
+from digrad.cli.output import check_page, show, status
 from digrad.cli.runs import Folders
 from digrad.cli.selecting import Best, Label, Only, Where, read
 
@@ -42,7 +42,7 @@ def write_run_page(folders: list[Path], target: Path, **options: Any) -> None:
     """Write the page of some run folders and say where it is."""
     from digrad.show.pages import run_page, write_page
 
-    with busy("analyzing the networks"):
+    with status("analyzing the networks"):
         page = run_page(folders, **options)
     show(f"report: {write_page(page, target)}")
 

@@ -11,7 +11,7 @@ import typer
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.cli.output import check_figure, command_to_resume, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
-from digrad.cli.trust import ask
+from digrad.cli.trust import ask_to_trust
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME].")]
 Device = Annotated[str, typer.Option(help="Where the nodes live: cpu, cuda, cuda:1, ...")]
@@ -89,7 +89,7 @@ def run(
 
     _check_one_of(resume=resume, force=force, extend=bool(more))
     experiment = load_experiment(file, edits or ())
-    ask(experiment, file, trust)
+    ask_to_trust(experiment, file, trust)
     folder = out or Path("runs") / experiment.name
     if more:
         file, experiment = _extended(experiment, folder, more, device)

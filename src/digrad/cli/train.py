@@ -11,7 +11,7 @@ from digrad.base.errors import DigradError, lookup
 from digrad.cli.output import show
 from digrad.cli.runs import Checkpoint, Out, Trust, print_summary
 from digrad.cli.selecting import read
-from digrad.cli.trust import ask
+from digrad.cli.trust import ask_to_trust
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -53,7 +53,7 @@ def train(
         "shared_memory": False if no_shared_memory else "auto",
         "tensorboard": tensorboard,
         "checkpoint_seconds": checkpoint,
-        "allow": lambda experiment: ask(experiment, file, trust),
+        "allow": lambda experiment: ask_to_trust(experiment, file, trust),
     }
     with joined(device, timeout) as here:
         _train(file, out, device=here, short=short, **options)

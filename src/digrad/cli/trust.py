@@ -12,7 +12,7 @@ class UntrustedError(DigradError):
     """An experiment that names code, and nobody who said that it may be run."""
 
 
-def ask(experiment: Any, file: Path, trusted: bool) -> None:
+def ask_to_trust(experiment: Any, file: Path, trusted: bool) -> None:
     """Let an experiment pass if it names no code, or if the user lets that code run.
 
     Raises:

@@ -16,7 +16,7 @@ from digrad.cli.runs import (
     print_best,
 )
 from digrad.cli.selecting import read
-from digrad.cli.trust import ask
+from digrad.cli.trust import ask_to_trust
 
 
 def tune(
@@ -55,7 +55,7 @@ def tune(
 
     sizes = Grid.parse(grid)
     experiment = load_experiment(file, ["lr=[1.0]", *(edits or ())])  # none is needed
-    ask(experiment, file, trust)
+    ask_to_trust(experiment, file, trust)
     folder = out or Path("runs") / f"{experiment.name}-tuned"
     if not resume:
         RunFolder(folder).check(experiment, resume=False)  # now, not after all rounds

@@ -19,7 +19,7 @@ import numpy as np
 
 from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.digests import text_digest
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message, shown
+from digrad.base.errors import FileFormatError, ParameterError, lookup, message, short_repr
 from digrad.base.files import plain_bytes
 from digrad.clocks.draws import COMPUTE, JITTER, LOSS, Floats, Integers, uniform
 from digrad.networks.capacities import Capacities
@@ -35,11 +35,11 @@ def read_trace(given: str | Path | Sequence[Sequence[float]], folders: Sequence[
     try:
         times = tuple(tuple(float(time) for time in node) for node in given)
     except (TypeError, ValueError):
-        what = f"a trace is a list of times for each node, got {shown(given)}"
+        what = f"a trace is a list of times for each node, got {short_repr(given)}"
         raise ParameterError(message(what, hint="for example [[1.0, 1.2], [0.9]]")) from None
     for node, own in enumerate(times):
         if not own or not all(isfinite(time) and time > 0 for time in own):
-            what = f"node {node} of the trace must have times above 0, got {shown(own)}"
+            what = f"node {node} of the trace must have times above 0, got {short_repr(own)}"
             raise ParameterError(message(what, hint="give every node one or more"))
     return times
 
@@ -56,7 +56,7 @@ def _from_file(name: str, folders: Sequence[Path]) -> Trace:
     rows = csv.DictReader(StringIO(text))
     if not {*COLUMNS} <= {*(rows.fieldnames or ())}:
         hint = "its first line is node,compute"
-        raise FileFormatError(message(f"{path} lacks a column of {shown(COLUMNS)}", hint=hint))
+        raise FileFormatError(message(f"{path} lacks a column of {short_repr(COLUMNS)}", hint=hint))
     times: dict[int, list[float]] = {}
     for line, row in enumerate(rows, 2):
         try:
@@ -67,7 +67,7 @@ def _from_file(name: str, folders: Sequence[Path]) -> Trace:
             raise FileFormatError(message(what, hint=hint)) from None
         times.setdefault(node, []).append(time)
     if sorted(times) != list(range(len(times))):
-        what = f"{path} has times of the nodes {shown(sorted(times))}"
+        what = f"{path} has times of the nodes {short_repr(sorted(times))}"
         raise FileFormatError(message(what, hint="number them 0, 1, 2, ... without a gap"))
     try:
         return read_trace([times[node] for node in range(len(times))], ())
@@ -249,7 +249,7 @@ class Clock:
     def __repr__(self) -> str:
         """Name what differs from the default."""
         own = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
-        said = (f"{name}={shown(value)}" for name, value, default in own if value != default)
+        said = (f"{name}={short_repr(value)}" for name, value, default in own if value != default)
         return f"Clock({', '.join(said)})"
 
 

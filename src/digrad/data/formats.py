@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from digrad.base.checks import kind_of
 from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import read_bounded, text_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.data.images import LabeledImages
 
 BYTES = 8  # the header's code for values of one byte

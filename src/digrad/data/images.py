@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import kind_of, whole
-from digrad.base.errors import ParameterError, message, shown
-from digrad.base.memory import check_memory
+from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.machine import check_memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def counts_of(
 
 def _check(what: str, array: NDArray[Any], dtype: type[np.generic], ndim: int) -> None:
     if not isinstance(array, np.ndarray):
-        what = f"{what} must be an array, got {shown(array)}"
+        what = f"{what} must be an array, got {short_repr(array)}"
         raise ParameterError(message(what, hint="numpy.asarray makes one"))
     if array.dtype != dtype or array.ndim != ndim or not array.size:
         kind = np.dtype(dtype).name

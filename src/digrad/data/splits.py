@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import real
-from digrad.base.choices import chosen
+from digrad.base.choices import choose_maker
 from digrad.base.errors import ParameterError, message
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.streams import Draws
 
 ALPHA, K = 0.5, 1  # where they are not given
@@ -43,7 +43,7 @@ def partition(
         seed: which of the random splits.
     """
     drawn = {} if split == "by-label" else {"seed": seed}  # where nothing is drawn, no seed is used
-    return chosen(SPLITS, split, "split", {"alpha": alpha, "k": k})(labels, nodes, **drawn)
+    return choose_maker(SPLITS, split, "split", {"alpha": alpha, "k": k})(labels, nodes, **drawn)
 
 
 def iid(labels: ArrayLike, nodes: int, *, seed: int = 0) -> Parts:

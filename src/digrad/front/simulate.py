@@ -11,7 +11,7 @@ from torch import nn
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
-from digrad.base.errors import ParameterError, lookup, message, shown
+from digrad.base.errors import ParameterError, lookup, message, short_repr
 from digrad.base.former_names import takes_former_names
 from digrad.clocks import Clock
 from digrad.front.experiment import checked_arguments, make_experiment
@@ -161,14 +161,14 @@ def check_keywords(problem: Any, networks: Any, keys: Mapping[str, Any]) -> None
         if key in takes:
             continue
         if key in ELSEWHERE:
-            hint = f"write {ELSEWHERE[key]}={shown(value)}"
+            hint = f"write {ELSEWHERE[key]}={short_repr(value)}"
             what = f"{key} is called {ELSEWHERE[key]} in simulate"
             raise ParameterError(message(what, hint=hint))
         if key in OF_NETWORKS:
             name = networks if isinstance(networks, str) else "directed-ring"
             size = "n" if key == "nodes" else key
             what = f"{key} belongs to the network, not to the problem"
-            hint = f'pass dg.network("{name}", {size}={shown(value)})'
+            hint = f'pass dg.network("{name}", {size}={short_repr(value)})'
             raise ParameterError(message(what, hint=hint))
         known = dict.fromkeys((*takes, *signature(simulate).parameters))
         lookup(known, key, "argument of simulate or key of the problem")

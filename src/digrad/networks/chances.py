@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from digrad.base.checks import real, seed_of
 from digrad.base.errors import ParameterError, lookup, message, param
-from digrad.base.streams import drawn
+from digrad.base.streams import counted_uniforms
 from digrad.networks.slot import Slot
 
 Floats = NDArray[np.float64]
@@ -223,7 +223,7 @@ class Pattern:
         for lines, purpose in ((self.R, PULL_PEER), (self.C, PUSH_PEER)):
             values = np.broadcast_to(lines.values, (len(steps), len(lines.values)))
             if self._chances.one_peer:
-                values = lines.one_of(drawn(self._chances.seed, purpose, steps, lines.n))
+                values = lines.one_of(counted_uniforms(self._chances.seed, purpose, steps, lines.n))
                 if self._chances.known < 1:
                     values = lines.returned(values, draw.works)
             elif self._chances.known < 1:

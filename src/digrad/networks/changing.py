@@ -15,9 +15,9 @@ from digrad.networks.registry import (
     AnyNetwork,
     Options,
     build,
-    built,
     from_networkx,
     is_file,
+    make_network,
     takes_seed,
 )
 from digrad.networks.slot import Slot
@@ -42,14 +42,14 @@ def build_any(
     5
 
     Args:
-        what: a topology's name or a file, as for ``built``.
+        what: a topology's name or a file, as for ``make_network``.
         n: nodes, of a topology.
         slots: further files or topologies: all of them are the slots of a timetable.
         exchange_every: steps from one exchange to the next.
         keep: the probability that a link works in a step.
         loss: the share of messages that is lost, or a table with ``share`` and ``kind``.
         seed: which graph of a random topology, and which links work.
-        options: as for ``built``.
+        options: as for ``make_network``.
     """
     chances = Chances(keep, Loss.of(loss), seed=0 if seed is None else seed)
     own: dict[str, Any] = (
@@ -58,7 +58,7 @@ def build_any(
     if slots:
         made: AnyNetwork = _slots([what, *slots], n, {**own, **options})
     else:
-        made = built(what, n, **own, **options)
+        made = make_network(what, n, **own, **options)
     return with_chances(made, exchange_every, chances)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message, shown
-from digrad.base.memory import check_memory
+from digrad.base.errors import NetworkError, message, short_repr
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import Capacities
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Digraph:
     ) -> None:
         object.__setattr__(self, "n", size_of(n))
         object.__setattr__(self, "edges", _canonical_edges(self.n, edges))
-        object.__setattr__(self, "names", checked_names(self.n, names))
+        object.__setattr__(self, "names", check_names(self.n, names))
         object.__setattr__(self, "capacities", capacities)
         object.__setattr__(self, "notes", tuple(notes))
 
@@ -134,7 +134,7 @@ class Digraph:
         """
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
             raise NetworkError(
-                message(f"{shown(graph)} is no networkx graph", hint="pass a networkx.DiGraph")
+                message(f"{short_repr(graph)} is no networkx graph", hint="pass a networkx.DiGraph")
             )
         order = {node: k for k, node in enumerate(graph.nodes)}
         edges = np.array([(order[j], order[i]) for j, i in graph.edges()], dtype=np.int64)
@@ -156,7 +156,7 @@ def size_of(n: Any) -> int:
     if not isinstance(n, Integral) or isinstance(n, bool) or int(n) < 1:
         raise NetworkError(
             message(
-                f"a graph needs a whole number of nodes, at least one, got n = {shown(n)}",
+                f"a graph needs a whole number of nodes, at least one, got n = {short_repr(n)}",
                 hint="n >= 1",
             )
         )
@@ -176,12 +176,12 @@ def check_links(links: float, what: str) -> None:
     check_memory(links * LINK_BYTES, said, hint="fewer nodes or links", error=NetworkError)
 
 
-def checked_names(n: int, names: Iterable[str] | None) -> tuple[str, ...] | None:
+def check_names(n: int, names: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return one name for each node, if there are names."""
     if names is None:
         return None
     if not isinstance(names, Iterable):
-        raise NetworkError(f"names are a list of {n} texts, got {shown(names)}")
+        raise NetworkError(f"names are a list of {n} texts, got {short_repr(names)}")
     listed = tuple(map(str, islice(names, n + 1)))
     if len(listed) != n:
         more = "more" if len(listed) > n else str(len(listed))

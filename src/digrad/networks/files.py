@@ -35,7 +35,6 @@ from digrad.base.atomic import write_whole
 from digrad.base.checks import flag, kind_of
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
-from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
@@ -52,6 +51,7 @@ from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
 from digrad.networks.network import Network
 from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.networks.timetable import Timetable
+from digrad.networks.weights import pushed_alone
 
 CELL_BYTES = 130  # that a cell takes as text and as a number of Python's
 Content: TypeAlias = LinkList | Network | Timetable | csr_array  # what a file may hold
@@ -82,7 +82,7 @@ def load(
     if len(paths) not in (1, 2):
         raise ParameterError(f"load takes one file, or two for R and C, got {len(paths)}")
     found = [_read(Path(path)) for path in paths]
-    with _blaming(" and ".join(map(_shown, paths))):
+    with _naming_the_file(" and ".join(map(_path_text, paths))):
         if not isinstance(found[0], LinkList):
             check_unnamed(attributes, "the file holds weights, not a list of links")
         read = attributes or LinkAttributes()
@@ -99,7 +99,7 @@ def load_slot(
 ) -> Digraph | Slot:
     """Read one slot of a timetable: as ``load``, but it need not be connected."""
     content = _read(Path(path))
-    with _blaming(_shown(path)):
+    with _naming_the_file(_path_text(path)):
         if isinstance(content, Timetable):
             hint = "give it alone"
             raise ParameterError(message("the file holds a whole timetable", hint=hint))
@@ -117,7 +117,7 @@ def save(network: Network | Timetable, path: str | Path) -> None:
     """
     kind_of(network, "network", Network, Timetable, hint="`weigh` makes one of a graph")
     path = Path(kind_of(path, "path", str, Path))
-    with _blaming(_shown(path)):
+    with _naming_the_file(_path_text(path)):
         check_network_suffix(path)
         graphml = path.suffix.lower() == ".graphml"
         if isinstance(network, Network):
@@ -183,7 +183,7 @@ def _as_graphml(network: Network) -> bytes:
 
 
 @contextmanager
-def _blaming(where: str, hint: str = "") -> Iterator[None]:
+def _naming_the_file(where: str, hint: str = "") -> Iterator[None]:
     """Turn whatever goes wrong inside into one error that names the file."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -243,14 +243,14 @@ def _pair(found: list[Content]) -> Network:
     return Network(R, C)
 
 
-def _shown(path: str | Path) -> str:
+def _path_text(path: str | Path) -> str:
     return str(path).encode(errors="backslashreplace").decode()  # a file's name may be no text
 
 
 def _read(path: Path) -> Content:
     suffix = (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
     reader, hint = FORMATS.get(suffix, (None, f"known suffixes: {' '.join(FORMATS)}"))
-    with _blaming(_shown(path), hint):
+    with _naming_the_file(_path_text(path), hint):
         raw = _bytes(path)
         if reader is None:
             raise FileFormatError(f"unknown suffix {suffix!r}")

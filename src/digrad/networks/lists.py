@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message, param
 from digrad.base.files import text_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import Columns, LinkAttributes, read_capacities
 from digrad.networks.digraph import LARGEST_N, Digraph
 from digrad.networks.network import Network

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from digrad.base.errors import FileFormatError, NetworkError, message
 from digrad.base.files import json_of, text_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import UNITS, Capacities, Floats
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.digraph import LARGEST_N, Nodes

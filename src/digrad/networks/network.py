@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message, param, shown
+from digrad.base.errors import NetworkError, message, param, short_repr
 from digrad.networks.capacities import Capacities
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.slot import Slot
@@ -69,7 +69,7 @@ class Network(Slot):
         except (TypeError, ValueError):
             fine = False
         if not fine:
-            what = f"an order of {self.n} nodes names each of them once, got {shown(order)}"
+            what = f"an order of {self.n} nodes names each of them once, got {short_repr(order)}"
             raise NetworkError(message(what, hint="for example range(n)"))
         names = None if self.names is None else [self.names[i] for i in order]
         R, C = (W[order][:, order] for W in (self.R, self.C))
@@ -77,23 +77,23 @@ class Network(Slot):
         return Network(R, C, names, capacities=known, notes=self.notes)
 
 
-def listed(net_or_graph: Slot | Digraph, nodes: Nodes, most: int = 8) -> str:
+def list_names(net_or_graph: Slot | Digraph, nodes: Nodes, most: int = 8) -> str:
     """Name a few nodes for an error text: ``a, b, c and 7 more``."""
-    shown = ", ".join(net_or_graph.name(int(i)) for i in nodes[:most])
-    return shown + (f" and {len(nodes) - most} more" if len(nodes) > most else "")
+    short_repr = ", ".join(net_or_graph.name(int(i)) for i in nodes[:most])
+    return short_repr + (f" and {len(nodes) - most} more" if len(nodes) > most else "")
 
 
 def _no_common_root(net: Network, pull: Nodes, push: Nodes) -> str:
     details = [
-        f"roots of the pull graph:          {listed(net, pull) or 'none'}",
-        f"roots of the reversed push graph: {listed(net, push) or 'none'}",
+        f"roots of the pull graph:          {list_names(net, pull) or 'none'}",
+        f"roots of the reversed push graph: {list_names(net, push) or 'none'}",
     ]
     for found, W, what in (
         (pull, net.R, "no pull link comes in to"),
         (push, net.C.T.tocsr(), "no push link leads out of"),
     ):
         if not len(found):
-            parts = [f"{{{listed(net, part, 4)}}}" for part in source_parts(W)]
+            parts = [f"{{{list_names(net, part, 4)}}}" for part in source_parts(W)]
             more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
             details.append(f"{what} these parts: {', '.join(parts[:4])}{more}")
     hint = "one strongly connected graph for both is always enough; "
@@ -115,7 +115,7 @@ def _check_decay(A: csr_array, name: str, part: Nodes, net: Network) -> None:
     raise NetworkError(
         message(
             f"the powers of {name} never settle: every cycle among its roots "
-            f"{{{listed(net, part)}}} has a length divisible by {cycle} (Definition 2.3)",
+            f"{{{list_names(net, part)}}} has a length divisible by {cycle} (Definition 2.3)",
             hint=f"give one of them a positive weight {name}[i, i], as lazy weights do",
         )
     )

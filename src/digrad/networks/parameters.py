@@ -12,7 +12,7 @@ from digrad.base.own_code import is_own
 WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def accepted(make: Callable[..., Any]) -> dict[str, Parameter]:
+def accepted_parameters(make: Callable[..., Any]) -> dict[str, Parameter]:
     """Return what a topology takes beside its number of nodes."""
     try:
         takes = signature(make, eval_str=True).parameters
@@ -21,7 +21,9 @@ def accepted(make: Callable[..., Any]) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in takes.items() if name != "n"}
 
 
-def values_of(make: Callable[..., Any], what: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def parse_parameters(
+    make: Callable[..., Any], what: str, params: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the parameters of a topology, as what its function says it takes.
 
     Args:
@@ -29,7 +31,7 @@ def values_of(make: Callable[..., Any], what: str, params: Mapping[str, Any]) ->
         what: its name; digrad's own refuse what they cannot take, and know the range.
         params: text, or values that are taken as they are.
     """
-    accepts, own = accepted(make), is_own(what)
+    accepts, own = accepted_parameters(make), is_own(what)
     return {
         key: _value(lookup(accepts, key, f"parameter of {what}"), text, own)
         for key, text in kind_of(params, "params", Mapping).items()

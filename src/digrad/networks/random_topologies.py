@@ -8,11 +8,11 @@ from scipy.sparse import csr_array
 
 from digrad.base.checks import LARGEST, flag, real, whole
 from digrad.base.errors import NetworkError, ParameterError, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Digraph, check_links, size_of
 from digrad.networks.network import Network
-from digrad.networks.search import strong_labels
+from digrad.networks.structure import strong_labels
 
 HOPELESS = 1e-6  # below this chance per draw we say so instead of drawing
 BATCH_N = 64  # up to here many graphs are drawn and checked at once
@@ -53,7 +53,7 @@ def stochastic_block(
         seed: which graph; redrawn until strongly connected.
     """
     n, p_in, p_out = size_of(n), _probability("p_in", p_in), _probability("p_out", p_out)
-    blocks = _or_usual(blocks, "blocks", 2, most=n)
+    blocks = _or_default(blocks, "blocks", 2, most=n)
     check_memory(40.0 * n * n, f"a graph of blocks on {n:,} nodes", error=NetworkError)
     block = np.arange(n) * blocks // n
     chances = np.where(block[:, None] == block[None, :], p_in, p_out)
@@ -76,7 +76,7 @@ def small_world(n: int, neighbours: int = 0, rewire: float = 0.2, seed: int = 0)
         seed: which graph; redrawn until strongly connected.
     """
     n, rewire = size_of(n), real(rewire, "rewire", least=0, most=1, hint="for example 0.2")
-    neighbours = _or_usual(neighbours, "neighbours", 2, most=n - 1)
+    neighbours = _or_default(neighbours, "neighbours", 2, most=n - 1)
     check_links(1.0 * n * neighbours, f"a small world of {n:,} nodes")
     draw = Draws(seed)
     sender = np.repeat(np.arange(n), neighbours)
@@ -102,7 +102,7 @@ def random_regular(n: int, degree: int = 0, seed: int = 0) -> Digraph:
         seed: which graph.
     """
     n = size_of(n)
-    degree = _or_usual(degree, "degree", 3, most=n - 1)
+    degree = _or_default(degree, "degree", 3, most=n - 1)
     check_links(1.0 * n * degree, f"a regular graph of {n:,} nodes")
     draw = Draws(seed)
     if n == 1:
@@ -137,7 +137,7 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
         O(1) Consensus Rate, NeurIPS 2022.
     """
     n, undirected = size_of(n), flag(undirected, "undirected")
-    count = _or_usual(offsets, "offsets", max(n.bit_length() - 1, 1))
+    count = _or_default(offsets, "offsets", max(n.bit_length() - 1, 1))
     check_links(2.0 * n * count, f"EquiStatic on {n:,} nodes with {count:,} offsets")
     if n == 1:
         return Network([[1.0]], [[1.0]])
@@ -154,7 +154,7 @@ def equitopo(n: int, offsets: int = 0, undirected: bool = False, seed: int = 0) 
     return Network(W, W)
 
 
-def _or_usual(number: int, name: str, usual: int, most: int = LARGEST) -> int:
+def _or_default(number: int, name: str, usual: int, most: int = LARGEST) -> int:
     """Return a whole number up to ``most``; the usual one, or what is allowed, for 0."""
     usual = min(usual, most)
     hint = f"for example {name} = {usual}, which 0 stands for"
@@ -188,7 +188,7 @@ def _draw_in_batches(chances: NDArray[np.float64], draw: Draws, what: str) -> Di
         good = np.flatnonzero(_strong(links))
         if len(good):
             return Digraph(n, np.argwhere(links[good[0]]))
-    raise NetworkError(_gave_up(n, MOST_NUMBERS // n**2, what))
+    raise NetworkError(_never_connected(n, MOST_NUMBERS // n**2, what))
 
 
 def _strong(links: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -211,10 +211,10 @@ def _draw_until_connected(n: int, draw: Callable[[], NDArray[np.int64]], what: s
         graph = Digraph(n, draw())
         if strong_labels(graph.adjacency())[0] == 1:
             return graph
-    raise NetworkError(_gave_up(n, tries, what))
+    raise NetworkError(_never_connected(n, tries, what))
 
 
-def _gave_up(n: int, tries: int, what: str) -> str:
+def _never_connected(n: int, tries: int, what: str) -> str:
     return message(
         f"none of {tries} graphs with n = {n} and {what} was strongly connected",
         hint=f"make links more likely, or try another {param('seed')}",
@@ -239,7 +239,7 @@ def _disjoint_permutations(
     n: int, count: int, draw: Draws, start: list[NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:
     """Add random permutations that repeat no link and have no fixed point, by swaps."""
-    chosen, taken = list(start), _Taken(n, len(start) + count)
+    chosen, taken = list(start), _LinkSet(n, len(start) + count)
     for targets in start:
         taken.add(targets)
     for _ in range(count):
@@ -252,7 +252,7 @@ def _disjoint_permutations(
     return chosen
 
 
-class _Taken:
+class _LinkSet:
     """The links that are taken, self-loops included: a table of all pairs, or a sorted list.
 
     The table is looked up at once, however many links there are, but needs n² bytes.

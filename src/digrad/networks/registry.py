@@ -10,21 +10,20 @@ import numpy as np
 
 from digrad.base.checks import flag, kind_of, whole
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
 from digrad.networks import timetables as changing
 from digrad.networks import topologies as fixed
-from digrad.networks.alone import pushed_alone
 from digrad.networks.capacities import LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph, size_of
 from digrad.networks.files import load
-from digrad.networks.network import Network, listed
-from digrad.networks.parameters import values_of
+from digrad.networks.network import Network, list_names
+from digrad.networks.parameters import parse_parameters
 from digrad.networks.structure import strong_parts
 from digrad.networks.timetable import Timetable
 from digrad.networks.trees import spanning_tree_weights
-from digrad.networks.weights import weigh
+from digrad.networks.weights import pushed_alone, weigh
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -91,7 +90,7 @@ TIMETABLES: dict[str, Callable[..., Timetable]] = {
 
 
 class Options(TypedDict, total=False):
-    """What a network is made with, beside its topology or file; see ``built``."""
+    """What a network is made with, beside its topology or file; see ``make_network``."""
 
     push_file: str | None
     params: Mapping[str, str] | None
@@ -106,15 +105,15 @@ class Options(TypedDict, total=False):
 def build(
     what: str, n: int | None = None, *, seed: int | None = None, **options: Unpack[Options]
 ) -> Network:
-    """Make a network that stays as it is; its options are those of ``built``.
+    """Make a network that stays as it is; its options are those of ``make_network``.
 
     >>> build("directed-ring", 4)
     Network(n=4, pull edges=4, push edges=4, roots=4)
     """
-    return _staying(built(what, n, seed=seed, **options), what)
+    return _staying(make_network(what, n, seed=seed, **options), what)
 
 
-def built(
+def make_network(
     what: str,
     n: int | None = None,
     *,
@@ -258,7 +257,7 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
 def _topology(
     make: Callable[..., Any], what: str, n: int, params: Mapping[str, str], seed: int | None
 ) -> Digraph | AnyNetwork:
-    values = values_of(make, what, params)
+    values = parse_parameters(make, what, params)
     if seed is not None:
         if not takes_seed(make):
             raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
@@ -294,6 +293,6 @@ def largest_part(graph: Digraph) -> Digraph:
         return graph
     part = graph.subgraph(kept)
     kept_part = param("largest_component", True)
-    note = f"{kept_part} dropped {len(dropped)} of {graph.n} nodes: {listed(graph, dropped)}"
+    note = f"{kept_part} dropped {len(dropped)} of {graph.n} nodes: {list_names(graph, dropped)}"
     notes = [*part.notes, note]
     return Digraph(part.n, part.edges, part.names, capacities=part.capacities, notes=notes)

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array, issparse
 
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import NetworkError, message
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.capacities import Capacities
-from digrad.networks.digraph import LARGEST_N, Digraph, checked_names
+from digrad.networks.digraph import LARGEST_N, Digraph, check_names
 
 WEIGHT_BYTES = 160  # that a weight takes while a network of it is made
 SUM_TOLERANCE = 1e-9  # how far a line may be from 1, as when weights were printed with 10 digits
@@ -49,7 +49,7 @@ class Slot:
             raise NetworkError(f"R is {_size(pull)} but C is {_size(push)}: both need n rows")
         _check_order(pull, push)
         pull, push = _stochastic(pull, "R", axis=1), _stochastic(push, "C", axis=0)
-        fields = {"R": pull, "C": push, "names": checked_names(pull.shape[0], names)}
+        fields = {"R": pull, "C": push, "names": check_names(pull.shape[0], names)}
         fields |= {"title": "", "capacities": capacities, "notes": tuple(notes)}
         for name, value in fields.items():
             object.__setattr__(self, name, value)

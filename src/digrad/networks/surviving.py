@@ -50,7 +50,7 @@ def survive(
     broken = [_without(W, cut) for W in (net.R, net.C)]
     plain = broken[0][kept][:, kept], broken[1][kept][:, kept]
     whole = _weighed(plain, net, kept, weights)
-    if whole is not None and (_strong(*plain) or not _strong(net.R, net.C)):
+    if whole is not None and (_is_strong(*plain) or not _is_strong(net.R, net.C)):
         return whole, kept
     if contract:
         around = [_contracted(W, lost)[kept][:, kept] for W in broken]
@@ -111,5 +111,5 @@ def _rows_scaled(W: csr_array) -> csr_array:
     return csr_array(diags_array(1 / np.where(sums == 0, 1, sums)) @ W + alone)
 
 
-def _strong(R: csr_array, C: csr_array) -> bool:
+def _is_strong(R: csr_array, C: csr_array) -> bool:
     return all(len(strong_parts(W)) == 1 for W in (R, C))

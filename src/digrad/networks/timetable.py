@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, eye_array
 from digrad.base.checks import whole
 from digrad.base.digests import text_digest
 from digrad.base.errors import NetworkError, ParameterError, message
-from digrad.base.streams import drawn
+from digrad.base.streams import counted_uniforms
 from digrad.networks.chances import KEEP, LOSS, Chances, Draw, Flags, Floats, Pattern
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.network import Network
@@ -185,10 +185,12 @@ class Timetable:
         chances, count = self.chances, max(1, len(self.links))
         works = np.ones((len(steps), count), dtype=np.bool_)
         if chances.keep < 1:
-            works = drawn(chances.seed, KEEP, steps, count) < chances.keep
+            works = counted_uniforms(chances.seed, KEEP, steps, count) < chances.keep
         arrives = works
         if chances.loss.share:
-            arrives = works & (drawn(chances.seed, LOSS, steps, count) >= chances.loss.share)
+            arrives = works & (
+                counted_uniforms(chances.seed, LOSS, steps, count) >= chances.loss.share
+            )
         return Draw(arrives, arrives) if chances.loss.kind == "known" else Draw(works, arrives)
 
     def sent(self, steps: range) -> tuple[Flags, Flags]:

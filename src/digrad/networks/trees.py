@@ -6,8 +6,7 @@ from scipy.sparse import csr_array
 
 from digrad.base.errors import NetworkError, message, param
 from digrad.networks.digraph import Digraph, Nodes
-from digrad.networks.search import hops
-from digrad.networks.structure import roots
+from digrad.networks.structure import hops, roots
 
 MOST_ROOTS = 2000  # candidates whose trees are measured; each costs one search of the graph
 MOST_VISITS = 100_000_000  # nodes and links that all searches visit: some ten seconds

@@ -4,7 +4,7 @@ Every scheme takes the pull and the push graph and returns (R, C).
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,10 @@ from scipy.sparse import csr_array, diags_array, eye_array
 
 from digrad.base.checks import kind_of
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.networks.digraph import Digraph
-from digrad.networks.network import Network, listed
-from digrad.networks.slot import WEIGHT_BYTES
+from digrad.networks.network import Network, list_names
+from digrad.networks.slot import WEIGHT_BYTES, support, weight_matrix
 from digrad.networks.structure import strong_parts
 from digrad.networks.trees import spanning_tree_weights
 
@@ -162,7 +162,7 @@ def _newton_step(W: csr_array, error: NDArray[np.float64]) -> tuple[NDArray[np.f
     free = np.setdiff1d(np.arange(n), pinned)
     if len(free):
         system = schur.tocsc()[free][:, free]
-        _check_filling(system)
+        _check_memory_of_factors(system)
         # It is symmetric and definite: no pivots, and the ordering for such matrices fills least.
         symmetric = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
         across[free] = splu(system, diag_pivot_thresh=0.0, **symmetric).solve(right[free])
@@ -185,7 +185,7 @@ def _check_hubs(graph: Digraph) -> None:
     )
 
 
-def _check_filling(system: csr_array) -> None:
+def _check_memory_of_factors(system: csr_array) -> None:
     """Refuse a system whose factors may fill up: they stay within its band, once it is narrow."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -214,7 +214,7 @@ def _check_cycles(graph: Digraph) -> None:
             message(
                 f"no doubly stochastic weights exist: the link {graph.name(j)} -> "
                 f"{graph.name(i)} lies on no cycle, so mass that takes it never returns",
-                f"links on no cycle: {len(leaks)}, out of nodes {listed(graph, leaks[:, 0])}",
+                f"links on no cycle: {len(leaks)}, out of nodes {list_names(graph, leaks[:, 0])}",
                 hint=f"use {param('weights', 'uniform')}, or {param('largest_component', True)}",
             )
         )
@@ -238,3 +238,22 @@ def _scaled(
     left, right = diags_array(ones if rows is None else rows), ones if columns is None else columns
     support = graph.adjacency() + self_weight * eye_array(graph.n, format="csr")
     return csr_array(left @ support @ diags_array(right))
+
+
+NOTE = (
+    "R was not given: it averages over the links of C. Methods that only push, such as sgp and "
+    "push-diging, never use it; for push-pull give both"
+)
+
+
+def pushed_alone(C: Any) -> Network:
+    """Complete column-stochastic C by the R that averages over the same links.
+
+    Methods that only push need C alone, strongly connected; then this R is always valid. The
+    network's notes say where it comes from.
+
+    >>> pushed_alone([[0.5, 0.3], [0.5, 0.7]]).R.toarray().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    push = weight_matrix(C, "C")
+    return Network(average_in(support(push)), push, notes=(NOTE,))

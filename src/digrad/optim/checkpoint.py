@@ -26,7 +26,7 @@ import torch
 from digrad import __version__
 from digrad.base.atomic import write_whole
 from digrad.base.checks import kind_of, whole
-from digrad.base.errors import FileFormatError, message, shown
+from digrad.base.errors import FileFormatError, message, short_repr
 from digrad.base.files import json_of, plain_bytes
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.json_values import Tensors, decode, encode
@@ -187,8 +187,8 @@ def _prune(folder: Path, keep: int) -> None:
 def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
     manifest = _manifest(place / _MANIFEST)
     if manifest["format"] != FORMAT:
-        what = f"{place} has format {shown(manifest['format'])}, this digrad reads {FORMAT}"
-        hint = f"use digrad {shown(manifest.get('digrad'))}"
+        what = f"{place} has format {short_repr(manifest['format'])}, this digrad reads {FORMAT}"
+        hint = f"use digrad {short_repr(manifest.get('digrad'))}"
         raise CheckpointError(message(what, hint=hint))
     if manifest["nodes"] != opt.network.n:
         what = f"{place} is of {manifest['nodes']} nodes, the network has {opt.network.n}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import ParameterError, message, shown
+from digrad.base.errors import ParameterError, message, short_repr
 
 
 @runtime_checkable
@@ -111,7 +111,7 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
             header, *rows = list(csv.reader(file)) or [[]]
         whole = [row for row in rows if len(row) == len(header)]
         if header and (header[0] != "step" or not all(row[0].isdecimal() for row in whole)):
-            raise ValueError(f"its first column is {shown(header[0])}")
+            raise ValueError(f"its first column is {short_repr(header[0])}")
         return header, whole
     except (OSError, ValueError, csv.Error) as error:
         what = f"{path} is no file of scalars by step: {error}"
@@ -131,7 +131,7 @@ def as_logger(given: Any) -> Logger:
     if isinstance(given, str | Path) or hasattr(given, "add_scalar"):
         return TensorBoardLogger(given)
     if isinstance(given, type) or not isinstance(given, Logger):
-        what = f"{shown(given)} is no logger: it has no method log(scalars, step)"
+        what = f"{short_repr(given)} is no logger: it has no method log(scalars, step)"
         hint = "pass a folder, a file scalars.csv, a SummaryWriter or wandb.init()"
         raise ParameterError(message(what, hint=hint))
     return given

@@ -17,7 +17,7 @@ from torch import Tensor
 from digrad.base.atomic import create
 from digrad.base.errors import FileFormatError, ParameterError, message
 from digrad.base.files import json_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 
 KINDS = {
     "F64": torch.float64,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.base.check_results import Check, CheckResult, FailedCheckError, verdicts
+from digrad.base.check_results import Check, CheckResult, FailedCheckError, run_checks
 from digrad.base.counters import Sampler
 from digrad.problems.base import Measured, Problem, own_metrics
 
@@ -172,4 +172,4 @@ def check_problem(problem: Any) -> list[CheckResult]:
     >>> {verdict.failure for verdict in check_problem(Quadratic.generate(3, 4))}
     {''}
     """
-    return list(verdicts(CHECKS, problem))
+    return list(run_checks(CHECKS, problem))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from digrad.base.checks import kind_of, real, seed_of, whole
-from digrad.base.choices import chosen
+from digrad.base.choices import choose_maker
 from digrad.base.errors import ParameterError, message
 from digrad.data import Images, LabeledImages, read_images, read_text
 from digrad.data.splits import partition
@@ -102,7 +102,7 @@ def _thinned(part: LabeledImages, count: int) -> tuple[NDArray[np.uint8], NDArra
 
 
 def _model(name: str, images: Images, given: dict[str, Any], seed: int) -> nn.Module:
-    make = chosen(MODELS, name, "model", given)
+    make = choose_maker(MODELS, name, "model", given)
     if name == "cnn" and min(images.shape[1:]) < 16:
         what = f"the images of {images.name} are {images.shape[1]} x {images.shape[2]} pixels"
         hint = 'model = "mlp" takes any size; two 5 x 5 convolutions need 16 x 16'

@@ -22,7 +22,7 @@ from torch.nn import functional
 from digrad.base.checks import flag, kind_of, real
 from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.data.splits import partition
 from digrad.problems.base import check_place
 from digrad.problems.logistic import NUMBER_BYTES, Logistic

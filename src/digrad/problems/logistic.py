@@ -10,7 +10,7 @@ from torch.nn import functional
 from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message, shown
+from digrad.base.errors import ParameterError, message, short_repr
 from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
@@ -214,7 +214,7 @@ def _check(
 ) -> None:
     for name, given in (("features", features), ("labels", labels)):
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-            what = f"{name} must be a list with a tensor for each node, got {shown(given)}"
+            what = f"{name} must be a list with a tensor for each node, got {short_repr(given)}"
             raise ParameterError(message(what, hint="pass [tensor, tensor, ...]"))
         for node, value in enumerate(given):
             check_tensor(value, f"{name} of node {node}")

@@ -7,7 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from digrad.base.errors import DigradError, FileFormatError, ParameterError, lookup, message, shown
+from digrad.base.errors import (
+    DigradError,
+    FileFormatError,
+    ParameterError,
+    lookup,
+    message,
+    short_repr,
+)
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.former_names import present_name, with_present_names
 from digrad.base.own_code import is_own
@@ -171,14 +178,14 @@ class Experiment:
         ]
         for key, fine, wanted, got in checks:
             if not fine:
-                raise ExperimentError(f"{key} must be {wanted}, got {shown(got)}")
+                raise ExperimentError(f"{key} must be {wanted}, got {short_repr(got)}")
         lookup(dict.fromkeys(("float32", "float64")), self.dtype, "dtype")
         lookup(dict.fromkeys(("full", "bf16")), self.precision, "precision")
         lookup(dict.fromkeys(("auto", "always", "never")), self.compile, "compile")
         for where, sizes in (("lr", self.lr), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
                 raise ExperimentError(
-                    f"{where} must be different numbers from 0 on, got {shown(sizes)}"
+                    f"{where} must be different numbers from 0 on, got {short_repr(sizes)}"
                 )
         for network, a in product(self.networks, self.algorithms):
             if not self.sizes(network.label, a):

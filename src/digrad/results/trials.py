@@ -20,7 +20,7 @@ from digrad.base.errors import (
     lookup,
     message,
     param,
-    shown,
+    short_repr,
 )
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.former_names import present_name, with_present_names
@@ -242,7 +242,7 @@ class Results:
                 _check_there(name, have, part)
             keep &= np.array([name in names for name in have])
         if not keep.any():
-            said = ", ".join(f"{part}={shown(choice)}" for part, choice in wanted.items())
+            said = ", ".join(f"{part}={short_repr(choice)}" for part, choice in wanted.items())
             hint = "ask for fewer things at once"
             raise ParameterError(message(f"no trial has all of {said}", hint=hint))
         return self._some(keep)
@@ -292,7 +292,7 @@ def _format_value(value: str | float, part: str) -> str:
     try:
         return str(float(value))
     except ValueError:
-        what = f"a step size is a number, got {shown(value)}"
+        what = f"a step size is a number, got {short_repr(value)}"
         raise ParameterError(message(what, hint="as in lr=0.1")) from None
 
 

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from digrad.base.errors import DigradError, ParameterError, message, param, shown
+from digrad.base.errors import DigradError, ParameterError, message, param, short_repr
 from digrad.runs.cluster_worker import collect, do_job
 from digrad.runs.dispatch import Settings, log
 from digrad.runs.planning import Job
@@ -182,12 +182,12 @@ def _client(cluster: Any) -> tuple[Any, bool]:
         return cluster, False
     if not isinstance(cluster, str) and not hasattr(cluster, "scheduler_address"):
         hint = "pass the address of a scheduler (tcp://host:8786), a Dask client or a Dask cluster"
-        raise ParameterError(message(f"cluster cannot be {shown(cluster)}", hint=hint))
+        raise ParameterError(message(f"cluster cannot be {short_repr(cluster)}", hint=hint))
     try:
         make: Any = Client
         return make(cluster, timeout=CONNECT, set_as_default=False), True
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         where = cluster if isinstance(cluster, str) else cluster.scheduler_address
-        what = f"no scheduler answers at {shown(where)}: {type(error).__name__}: {error}"
+        what = f"no scheduler answers at {short_repr(where)}: {type(error).__name__}: {error}"
         hint = "start one with `dask scheduler`, and name the address that it prints"
         raise ClusterError(message(what, hint=hint)) from error

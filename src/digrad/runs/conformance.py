@@ -17,7 +17,7 @@ from digrad.algorithms import METHODS, Algorithm, Asynchronous, Method
 from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.trials import Rehearsal, relative_gap, suitable_network
-from digrad.base.check_results import CheckResult, FailedCheckError, verdicts
+from digrad.base.check_results import CheckResult, FailedCheckError, run_checks
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.own_code import is_own, load_object
 from digrad.engines.processes.engine import Processes
@@ -59,7 +59,7 @@ def check_target(target: str) -> Iterator[CheckResult]:
         what = f"{target} is a pairwise method, for which there are no checks"
         raise ParameterError(message(what, hint="simulate it: dg.simulate(problem, net, it)"))
     with torch.no_grad():
-        yield from verdicts(checks, subject)
+        yield from run_checks(checks, subject)
 
 
 def make(target: str) -> Any:

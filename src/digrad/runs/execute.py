@@ -12,7 +12,7 @@ from digrad.results.launches import Launch
 from digrad.results.lock import locked, refuse_held
 from digrad.results.run_state import announce_progress
 from digrad.runs.dispatch import Settings, log, run_on_workers
-from digrad.runs.execution import Execution, Local
+from digrad.runs.execution import Execution
 from digrad.runs.local_workers import LocalPool, most_workers
 from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
 from digrad.runs.planning import Job, Overrides, Plan, plan, resolve_defaults
@@ -136,7 +136,7 @@ def _at_least_one(workers: int | None) -> None:
 
 
 def _run_here(settings: Settings, store: Store, progress: Progress) -> None:
-    carry_out(settings.work, store, Local(), progress, settings.checkpoint_seconds)
+    carry_out(settings.work, store, Execution(), progress, settings.checkpoint_seconds)
 
 
 class _WorkEstimate:

@@ -14,9 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
-from digrad.base.cores import usable_cores
-from digrad.base.memory import free_memory
-from digrad.base.threads import let_threads_sleep
+from digrad.base.machine import free_memory, let_threads_sleep, usable_cores
 from digrad.runs.dispatch import Settings
 from digrad.runs.planning import Job, Plan
 from digrad.runs.worker import Task

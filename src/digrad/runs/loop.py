@@ -36,12 +36,12 @@ def carry_out(
 ) -> None:
     """Do all jobs from where they stand, and store what comes of them."""
     keeper = _Keeper(store, execution, checkpoint_seconds)
-    for jobs in _beside(work.jobs, execution.side_by_side):
+    for jobs in _batches(work.jobs, execution.side_by_side):
         with few_threads(_numbers(jobs[0])), _precision(jobs[0], work.experiment.tf32):
-            _together(jobs, work, keeper, execution, progress)
+            _do_side_by_side(jobs, work, keeper, execution, progress)
 
 
-def _beside(jobs: Sequence[Job], at_most: int | None) -> Iterator[list[Job]]:
+def _batches(jobs: Sequence[Job], at_most: int | None) -> Iterator[list[Job]]:
     """Cut jobs into those that run side by side: on a GPU, until they fill it."""
     some: list[Job] = []
     for job in jobs:
@@ -65,7 +65,7 @@ def _numbers(job: Job) -> int:
 
 
 def on_gpu(job: Job) -> bool:
-    """Say where its nodes live."""
+    """Whether the nodes of a job are on a GPU."""
     return job.problem.start().is_cuda
 
 
@@ -100,7 +100,7 @@ def _precision(job: Job, tf32: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def _together(
+def _do_side_by_side(
     jobs: Sequence[Job],
     work: Plan,
     keeper: "_Keeper",
@@ -191,8 +191,8 @@ class _Keeper:
         self._written = monotonic()  # when metrics.csv was
 
     def saved(self, job: Job) -> JobFile | None:
-        """Return what a job left behind."""
-        saved = self._execution.saved(self._store, job)
+        """Return what a job has stored."""
+        saved = self._execution.load(self._store, job)
         self._last[job.index] = monotonic()
         if saved is not None:
             self._files[job.index] = saved

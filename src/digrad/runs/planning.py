@@ -18,7 +18,7 @@ from digrad.algorithms.transit import remember_in_transit
 from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
-from digrad.base.memory import check_memory
+from digrad.base.machine import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock

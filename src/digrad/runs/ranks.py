@@ -20,7 +20,7 @@ from digrad.engines.processes.handshake import meet
 from digrad.results.folder import JobFile, Store
 from digrad.results.launches import WallClock
 from digrad.runs.events import Loop
-from digrad.runs.execution import Numbers
+from digrad.runs.execution import Execution, Numbers
 from digrad.runs.planning import Job
 from digrad.runs.recursion import Recursion, RunPosition
 from digrad.runs.scalars import Scalars
@@ -53,11 +53,11 @@ class Coordinator:
         base = dist.distributed_c10d._get_default_store()
         self._store, _ = next_corner(base, "digrad/together", self.rank, timeout)
 
-    def told(self, work: Callable[[], Any]) -> Any:
+    def on_first(self, work: Callable[[], Any]) -> Any:
         """Do something on rank 0 only; every rank gets what came of it, as JSON gives it back."""
         return json.loads(self._settled(lambda: json.dumps(work()) if self.first else "null")[0])
 
-    def everybody(self, work: Callable[[], T]) -> T:
+    def on_all(self, work: Callable[[], T]) -> T:
         """Do something on every rank; if it fails on one, it fails on all."""
         made: list[T] = []
 
@@ -88,10 +88,8 @@ class Coordinator:
         raise SharedError(text if failed[0] == 0 else f"rank {failed[0]}: {text}")
 
 
-class Distributed:
+class Distributed(Execution):
     """Some nodes here, the others on other ranks; see ``digrad.runs.execution.Execution``."""
-
-    side_by_side: int | None = 1  # all ranks take up the same job
 
     def __init__(
         self,
@@ -100,19 +98,20 @@ class Distributed:
         scalars: Scalars | None = None,
         wall: WallClock | None = None,
     ) -> None:
+        super().__init__(side_by_side=1)  # all ranks take up the same job
         self.writes = together.first
-        self._together, self._engines, self._scalars = together, engines, scalars
+        self._together, self._processes, self._scalars = together, engines, scalars
         self._wall = wall
 
-    def recursion(self, job: Job) -> Recursion:
+    def make_loop(self, job: Job) -> Recursion:
         """Return the job on its processes; steps that wait for others cannot be fused."""
-        engine = self._engines[job.network]
+        engine = self._processes[job.network]
         if self._wall is not None:
             self._wall.begin()
         assert isinstance(job.method, Algorithm)  # ``train`` refuses others
         return Recursion(job.method, engine, job.problem, job.scaled, job.schedule)
 
-    def saved(self, store: Store, job: Job) -> JobFile | None:
+    def load(self, store: Store, job: Job) -> JobFile | None:
         """Read it on rank 0, and hand its state to all."""
         found: list[JobFile | None] = []
 
@@ -120,7 +119,7 @@ class Distributed:
             found.append(store.job(job.index, job.made_by))
             return None if found[0] is None else _header(found[0])
 
-        said = self._together.told(look)
+        said = self._together.on_first(look)
         if said is None:
             return None
         kind = torch.empty(0, dtype=job.problem.start().dtype).numpy().dtype
@@ -136,37 +135,37 @@ class Distributed:
         head = job.labels, said["t"], said["done"]
         return JobFile(*head, none, steps, ends, arrays, None, job.made_by)
 
-    def own(self, work: Loop, whole: RunPosition) -> RunPosition:
+    def own_rows(self, loop: Loop, whole: RunPosition) -> RunPosition:
         """Cut out this rank's rows, laid out as a step leaves them."""
-        rows = work.engine.rows
+        rows = loop.engine.rows
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
-    def whole(self, work: Loop, own: RunPosition) -> RunPosition:
+    def all_rows(self, loop: Loop, own: RunPosition) -> RunPosition:
         """Collect the rows of all ranks."""
         if self._wall is not None:
             self._wall.arrived()
         if self._scalars is not None:
-            self._scalars.arrived(work.engine)
-        whole = _each(own, _processes(work).gather)
+            self._scalars.arrived(loop.engine)
+        whole = _each(own, _processes(loop).gather)
         return whole if self.writes else own
 
-    def everywhere(self, work: Loop, holds: Tensor) -> Tensor:
+    def at_all_nodes(self, loop: Loop, holds: Tensor) -> Tensor:
         """Ask all ranks."""
-        x, nodes = work.problem.start(), len(work.engine.nodes)
+        x, nodes = loop.problem.start(), len(loop.engine.nodes)
         votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
-        return _processes(work).gather(votes).bool().flatten(1).all(dim=1)
+        return _processes(loop).gather(votes).bool().flatten(1).all(dim=1)
 
-    def noted(self, job: Job, work: Loop, t: int, numbers: Numbers) -> None:
+    def after_record(self, job: Job, loop: Loop, t: int, numbers: Numbers) -> None:
         """Write how long it took, and scalars, if that is wanted."""
         if self._wall is not None:
             self._wall.note(job.labels, t)
         if self._scalars is not None:
-            self._scalars.write(job.labels, job.evaluator.names, work.engine, t, numbers)
+            self._scalars.write(job.labels, job.evaluator.names, loop.engine, t, numbers)
 
 
-def _processes(work: Loop) -> Processes:
-    assert isinstance(work.engine, Processes)
-    return work.engine
+def _processes(loop: Loop) -> Processes:
+    assert isinstance(loop.engine, Processes)
+    return loop.engine
 
 
 def _each(moment: RunPosition, change: Callable[[Tensor], Tensor]) -> RunPosition:

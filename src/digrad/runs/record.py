@@ -23,17 +23,17 @@ class PlacedJob:
 
     job: Job
     execution: Execution
-    recursion: Loop
+    loop: Loop
 
     @classmethod
     def make(cls, job: Job, execution: Execution) -> "PlacedJob":
         """Put a job on its engine."""
-        return cls(job, execution, execution.recursion(job))
+        return cls(job, execution, execution.make_loop(job))
 
     def ended(self, moment: RunPosition) -> NDArray[np.bool_]:
         """Say which trials have left the finite numbers, at any node."""
         finite = self.job.evaluator.finite(moment)
-        ended: NDArray[np.bool_] = ~self.execution.everywhere(self.recursion, finite).cpu().numpy()
+        ended: NDArray[np.bool_] = ~self.execution.at_all_nodes(self.loop, finite).cpu().numpy()
         return ended
 
 
@@ -50,20 +50,20 @@ class Record:
     @classmethod
     def open(cls, work: PlacedJob, saved: JobFile | None) -> "Record":
         """Go on with what was saved, or record the start."""
-        start = work.recursion.start()
+        start = work.loop.start()
         if saved is None:
             fresh = cls(start, start, [], [], np.full(len(work.job.trials), -1))
             return fresh._noted(work, start)
         device = work.job.problem.start().device
         fields = {k: torch.from_numpy(v).to(device) for k, v in saved.state.items()}
         whole = RunPosition(saved.t, type(start.state)(**fields))
-        own = work.execution.own(work.recursion, whole)
+        own = work.execution.own_rows(work.loop, whole)
         kept = whole if work.execution.writes else own
         return cls(own, kept, saved.steps.tolist(), list(saved.records), saved.diverged_at)
 
     def ahead(self, work: PlacedJob, stop: int) -> RunPosition:
         """Go on to ``stop``; on a GPU this does not wait for the result."""
-        return _make_contiguous(work.recursion.advance(self.moment, stop))
+        return _make_contiguous(work.loop.advance(self.moment, stop))
 
     def recorded(self, work: PlacedJob, after: RunPosition) -> "Record":
         """Record where a job has gone; find the exact step of every divergence on the way."""
@@ -75,14 +75,14 @@ class Record:
 
     def _noted(self, work: PlacedJob, moment: RunPosition) -> "Record":
         job, execution = work.job, work.execution
-        whole = execution.whole(work.recursion, moment)
+        whole = execution.all_rows(work.loop, moment)
         if not execution.writes:
             return replace(self, moment=moment, whole=moment)
         read = job.evaluator.read(whole)
         row = (
             torch.stack([read[name].double() for name in job.evaluator.names], dim=-1).cpu().numpy()
         )
-        execution.noted(job, work.recursion, moment.t, row)
+        execution.after_record(job, work.loop, moment.t, row)
         steps, numbers = [*self.steps, moment.t], [*self.numbers, row]
         return Record(moment, whole, steps, numbers, self.diverged_at)
 
@@ -115,7 +115,7 @@ def clock_axes(timing: Timing, steps: list[int]) -> NDArray[np.float64]:
 def _first_infinite(work: PlacedJob, moment: RunPosition, stop: int) -> NDArray[np.int64]:
     """Repeat a stretch step by step and return when each trial became non-finite."""
     found = np.full(len(work.job.trials), stop)
-    loop = work.recursion
+    loop = work.loop
     slow = replace(loop, mode=EAGER) if isinstance(loop, Recursion) else loop
     for after in slow.walk(moment, stop):
         found[work.ended(after) & (found == stop)] = after.t

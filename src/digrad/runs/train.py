@@ -66,19 +66,19 @@ def train(
     together = Coordinator(timeout)
     short = str(message_dtype).removeprefix("torch.") if message_dtype else ""
     if tensorboard:
-        together.told(Scalars.check)
-    said = together.told(lambda: _prepare(experiment, out, resume, short, allow))
+        together.on_first(Scalars.check)
+    said = together.on_first(lambda: _prepare(experiment, out, resume, short, allow))
     stored = replace(parse_experiment(said["experiment"]), folders=_paths(said["folders"]))
     folder = RunFolder(Path(said["folder"]))
-    work = together.everybody(
+    work = together.on_all(
         lambda: _checked(plan(stored, device, message_dtype=message_dtype), together.world)
     )
     with ExitStack() as until_the_end:
         engines = connect(work, message_dtype, timeout, shared_memory)
         for engine in engines.values():
             until_the_end.enter_context(engine)
-        together.told(lambda: until_the_end.enter_context(locked(folder.path)))
-        together.told(lambda: _begin(folder, work, short))
+        together.on_first(lambda: until_the_end.enter_context(locked(folder.path)))
+        together.on_first(lambda: _begin(folder, work, short))
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
         wall = WallClock(folder.path) if together.first else None
         execution = Distributed(together, engines, scalars, wall)

@@ -114,7 +114,7 @@ def do_job(order: bytes, task: Task, threads: int, send: Send) -> None:
     import torch
 
     from digrad.results.folder import RunFolderError
-    from digrad.runs.execution import Local
+    from digrad.runs.execution import Execution
     from digrad.runs.loop import carry_out
 
     torch.set_num_threads(threads)
@@ -126,7 +126,7 @@ def do_job(order: bytes, task: Task, threads: int, send: Send) -> None:
             hint = "undo the change, or run it with one worker"
             raise RunFolderError(message(what, hint=hint))
     own, store = replace(work, jobs=[job]), RemoteStore(task, send)
-    carry_out(own, store, Local(), lambda job, t: send(At(job.index, t)), checkpoint_seconds)
+    carry_out(own, store, Execution(), lambda job, t: send(At(job.index, t)), checkpoint_seconds)
 
 
 @lru_cache(maxsize=1)

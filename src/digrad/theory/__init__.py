@@ -16,6 +16,7 @@ from digrad.theory.certified import (
     RateConstants,
     certified_bound,
     closed_bound,
+    form_constants,
     gamma_best,
     gamma_certified,
     sgd_bound,
@@ -23,7 +24,6 @@ from digrad.theory.certified import (
 )
 from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
 from digrad.theory.eigenvectors import Perron, perron, root_eigenvector
-from digrad.theory.forms import form_constants
 from digrad.theory.network_constants import Constants, constants
 from digrad.theory.rates import (
     Setting,

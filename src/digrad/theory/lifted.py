@@ -16,9 +16,8 @@ import numpy as np
 
 from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
-from digrad.theory.decay import Summand
 from digrad.theory.eigenvectors import Perron, Vector
-from digrad.theory.norms import EPS, Matrix, mixing_time
+from digrad.theory.norms import EPS, Matrix, Summand, mixing_time
 from digrad.theory.series import norm_sums
 from digrad.theory.squares import Triangle, square_sums
 

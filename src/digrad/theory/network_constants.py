@@ -13,13 +13,11 @@ from scipy.sparse import csr_array
 from digrad.networks.network import Network
 from digrad.theory.averaging import AveragingSums, averaging_sums
 from digrad.theory.bracket import Bracket, maximum
-from digrad.theory.contraction import Contraction
-from digrad.theory.decay import Summand
+from digrad.theory.contraction import Contraction, LargeMixing
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
-from digrad.theory.large import LargeMixing
 from digrad.theory.lifted import NORMS, SQUARES, Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
-from digrad.theory.norms import EPS, mixing_time
+from digrad.theory.norms import EPS, Summand, mixing_time
 from digrad.theory.products import BOUNDED_RTOL, sparse_sums
 from digrad.theory.series import norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first

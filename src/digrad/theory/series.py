@@ -12,8 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from digrad.theory.bracket import Bracket
-from digrad.theory.decay import Decay, Summand, decay
-from digrad.theory.norms import EPS, Matrix, norm_bound, spectral_norm, spectral_norms
+from digrad.theory.norms import (
+    EPS,
+    Decay,
+    Matrix,
+    Summand,
+    decay,
+    norm_bound,
+    spectral_norm,
+    spectral_norms,
+)
 
 MOST_WORK = 3e12  # floating-point operations spent on one group of sums: a minute or two
 BATCH = 4_000_000  # numbers held at once while a stretch of terms is evaluated

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.cli.completion import fitting
+from digrad.cli.completion import names_starting_with
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
 from digrad.cli.runs import Device, Out, Resume, execute, interruptible, plot, print_summary
@@ -53,7 +53,7 @@ def reproduce(
             help="networks (Figure 1), logistic (Figure 2), mnist (Figure 3), fashion-mnist, "
             "robustness, speedup, practice, cifar, language, asynchrony or compression.",
             metavar="WHAT",
-            autocompletion=lambda incomplete: fitting(FIGURES, incomplete),
+            autocompletion=lambda incomplete: names_starting_with(FIGURES, incomplete),
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, in minutes at most.")] = False,

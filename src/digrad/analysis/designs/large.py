@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from digrad.analysis.designs.closed_loop import LEAST_STEP, Floats, curvatures
-from digrad.analysis.designs.forecast import PredictedSteps
-from digrad.analysis.designs.measures import CandidateNetwork
+from digrad.analysis.designs.measures import CandidateNetwork, PredictedSteps
 from digrad.base.streams import Draws
 from digrad.theory import perron
 

@@ -1,23 +1,30 @@
-"""How much memory one thing may take: asked before it is taken, answered with a number.
+"""What this machine lets a process have: memory, cores, and threads that wait asleep.
 
-At most what is free, here and in this process's control group, and no more than a ceiling: a
-slip in a size, or a small file that unpacks to a large one, must not take a whole machine.
-``DIGRAD_MEMORY`` is the ceiling in GiB for who needs a higher one.
+One thing may take at most the memory that is free, here and in this process's control group, and
+no more than a ceiling: a slip in a size, or a small file that unpacks to a large one, must not take
+a whole machine. ``DIGRAD_MEMORY`` is the ceiling in GiB for those who need a higher one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 from math import inf, isfinite
 from pathlib import Path
 
-from digrad.base.errors import DigradError, ParameterError, message, shown
+from digrad.base.errors import DigradError, ParameterError, message, short_repr
 
 CEILING = 2 << 30  # bytes
 SHARE = 0.8  # of what is free: others need some too
 SMALL = 32 << 20  # bytes that nobody asks about
 VARIABLE = "DIGRAD_MEMORY"
 GIB = 2**30
+CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+# By default a thread of OpenMP that waits keeps its core busy for milliseconds. Where other
+# programs want that core too, the thread it waits for does not get it, and a step with two threads
+# takes ten times as long as with one. A moment bridges the gap from one operation to the next.
+SLEEPING = {"GOMP_SPINCOUNT": "100"}  # turns of a loop, some microseconds
+SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # with which a user decides
 
 
 def check_memory(
@@ -47,7 +54,7 @@ def check_memory(
         )
 
 
-def allowed() -> int:
+def allowed_bytes() -> int:
     """Return how many bytes one thing may take now."""
     return _allowed()[0]
 
@@ -72,7 +79,7 @@ def _ceiling() -> int:
     with suppress(ValueError):
         if isfinite(float(text)) and float(text) > 0:
             return int(float(text) * GIB)
-    what = f"{VARIABLE} must be a number of GiB, got {shown(text)}"
+    what = f"{VARIABLE} must be a number of GiB, got {short_repr(text)}"
     raise ParameterError(message(what, hint=f"for example {VARIABLE}=16"))
 
 
@@ -94,13 +101,8 @@ def _free() -> Iterator[float]:
 
 def _free_of_group() -> Iterator[float]:
     """Yield what a container or a batch system leaves to this process (cgroups v2 and v1)."""
-    for line in _lines("/proc/self/cgroup"):
-        _, kind, place = [*line.split(":", 2), "", ""][:3]
-        if kind and "memory" not in kind.split(","):
-            continue
-        root = Path("/sys/fs/cgroup/memory" if kind else "/sys/fs/cgroup")
-        most, used = ("limit_in_bytes", "usage_in_bytes") if kind else ("max", "current")
-        for folder in dict.fromkeys((root / place.strip("/"), root)):  # a container sees its own
+    for folder in _groups("memory"):
+        for most, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
             values = [next(iter(_lines(folder / f"memory.{name}")), "") for name in (most, used)]
             if all(value.isdigit() for value in values):
                 yield max(0, int(values[0]) - int(values[1]) + _dropped(folder))
@@ -123,3 +125,54 @@ def _lines(path: str | Path) -> list[str]:
         return Path(path).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:  # another system
         return []
+
+
+def usable_cores() -> int:
+    """Return how many: those it may run on, and no more than a container gives it time for.
+
+    >>> usable_cores() >= 1
+    True
+    """
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, int(min(there or 1, granted_cores(CGROUPS, MEMBERSHIP))))
+
+
+def granted_cores(root: Path, membership: Path) -> float:
+    """Return the cores' worth of time that control groups grant; infinity without a limit.
+
+    Args:
+        root: where the groups lie, of both versions.
+        membership: which of them this process is in.
+    """
+    least = inf
+    for group in _groups("cpu", root, membership):
+        second = " ".join(_lines(group / "cpu.max")).split()
+        files = (group / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+        first = [next(iter(_lines(file)), "") for file in files]
+        for limit in (second, first):
+            with suppress(ValueError, ZeroDivisionError):  # "max", or nothing there
+                quota, period = map(int, limit)
+                least = min(least, quota / period) if quota >= 0 else least
+    return least
+
+
+def _groups(controller: str, root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> Iterator[Path]:
+    """Yield the folders of all control groups that bind this process: its own and those around."""
+    for line in _lines(membership):
+        _, named, path = [*line.split(":", 2), "", ""][:3]
+        if named and controller not in named.split(","):
+            continue
+        own = Path(path.lstrip("/"))
+        for top in (root / named, root / controller) if named else (root,):
+            # In a container the path may be that of the world outside: then its root counts.
+            yield from dict.fromkeys(top / part for part in (own, *own.parents))
+
+
+def let_threads_sleep(environment: MutableMapping[str, str]) -> None:
+    """Let waiting threads sleep soon, in processes that get this environment.
+
+    OpenMP reads it when PyTorch is loaded: digrad sets it for the processes that are its own, the
+    command line's and workers', never for a program that imports digrad. The user's choice stands.
+    """
+    if not any(name in environment for name in SETTINGS):
+        environment.update(SLEEPING)

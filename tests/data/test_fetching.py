@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base.atomic import WriteError
 from digrad.base.errors import ParameterError
+from digrad.base.files import WriteError
 from digrad.data import DATASETS, FetchError, fetch, fetching, read_images
 from digrad.data.fetching import download
 from digrad.data.sets import Remote

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from digrad.algorithms import Algorithm
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import json_of
+from digrad.base.files import json_of, part_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
 from digrad.optim.tensor_files import read_tensors, write_tensors

@@ -12,8 +12,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from digrad.base.atomic import WriteError, create
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
+from digrad.base.files import WriteError, create
 from digrad.data.sets import DATASETS, SOURCE, Remote, home_of
 
 CHUNK = 1 << 16

@@ -24,10 +24,9 @@ from zlib import crc32
 import torch
 
 from digrad import __version__
-from digrad.base.atomic import write_whole
 from digrad.base.checks import kind_of, whole
 from digrad.base.errors import FileFormatError, message, short_repr
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name

@@ -14,9 +14,8 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from digrad.base.atomic import create
 from digrad.base.errors import FileFormatError, ParameterError, message
-from digrad.base.files import json_of
+from digrad.base.files import create, json_of
 from digrad.base.machine import check_memory
 
 KINDS = {

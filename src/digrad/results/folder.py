@@ -32,9 +32,8 @@ import tomli_w
 from numpy.typing import NDArray
 
 from digrad import __version__
-from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.base.metrics import TIMED, Metric, check_declared, columns_of
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork, Digraph

@@ -288,7 +288,7 @@ def _within(level: Sequence["Contender"]) -> str:
     if not all(gap.relative for gap in gaps):
         most = max(max(abs(gap.low), abs(gap.high)) for gap in gaps)
         return f": they differ by at most {number(most, 2)}"
-    share = max(max(gap.high, 1 / gap.low) for gap in gaps) - 1
+    share = max(max(gap.high, 1 / gap.low if gap.low > 0 else inf) for gap in gaps) - 1
     return f": they differ by at most {_percent(share)} %" if share < 1 else ""
 
 

@@ -15,9 +15,8 @@ from io import StringIO
 from pathlib import Path
 from time import perf_counter
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import FileFormatError, message, param
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.results.folder import RunFolderError
 
 NAME = "processes.json"

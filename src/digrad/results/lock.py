@@ -11,9 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from digrad.base.atomic import WriteError, write_whole
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import plain_file
+from digrad.base.files import WriteError, plain_file, write_whole
 
 LOCK, WRITER = ".lock", ".writer.json"
 PATIENCE = 0.5  # seconds: who only asks whether a lock is held holds it for a moment

@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from digrad.base.atomic import WriteError, write_whole
 from digrad.base.errors import DigradError, FileFormatError, ParameterError, message
-from digrad.base.files import json_of, plain_bytes, plain_file
+from digrad.base.files import WriteError, json_of, plain_bytes, plain_file, write_whole
 from digrad.base.metrics import METRICS, VALUES, Metric, by_interest
 from digrad.base.text import duration
 from digrad.results.experiment import Experiment, load_experiment

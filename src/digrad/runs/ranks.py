@@ -18,7 +18,7 @@ from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError, next_corner
 from digrad.engines.processes.handshake import exchange_hellos
 from digrad.results.folder import JobFile, Store
-from digrad.results.wall_clock import WallClock
+from digrad.results.launches import WallClock
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.planning import Job

@@ -220,7 +220,10 @@ def test_states_can_be_sent_to_other_processes() -> None:
         ),
         (lambda: as_inner("adamw", betas=0.9), "betas must be two numbers, got 0.9"),
         (lambda: as_inner("adamw", eps=0), "eps must be a finite number, above 0, got 0"),
-        (lambda: as_inner("sgd", weight_decay=-1), "weight_decay must be a finite number, at least 0"),
+        (
+            lambda: as_inner("sgd", weight_decay=-1),
+            "weight_decay must be a finite number, at least 0",
+        ),
         (
             lambda: as_inner("sgd", momentum="0.9"),
             r"momentum must be a finite number, at least 0, below 1, got '0.9'",

@@ -7,7 +7,7 @@ import pytest
 
 from digrad.base.errors import DigradError
 from digrad.results import judge
-from digrad.results.statistics import interval, more_seeds
+from digrad.results.judging import interval, more_seeds
 from results.made import made
 
 RNG = np.random.default_rng

@@ -343,15 +343,13 @@ def _by_name(code: Sequence[OwnCode]) -> dict[str, OwnCode]:
 def environment() -> dict[str, str]:
     """Return the versions and the machine, for the record."""
     names = ("torch", "numpy", "scipy")
-    return (
-        {"digrad": __version__}
-        | {name: version(name) for name in names}
-        | {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "processor": platform.machine(),
-        }
-    )
+    return {
+        "digrad": __version__,
+        **{name: version(name) for name in names},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+    }
 
 
 def _cell(x: float) -> str:

@@ -76,15 +76,12 @@ class Worker(Protocol):
 
     def assign(self, task: Task) -> None:
         """Let it do a job from where that stands."""
-        ...
 
     def stop(self) -> None:
         """Let it send a checkpoint, and end."""
-        ...
 
     def end(self) -> str:
         """End it, and say how it has ended."""
-        ...
 
 
 class Pool(Protocol):
@@ -92,15 +89,12 @@ class Pool(Protocol):
 
     def hire(self) -> Worker | None:
         """Return one more worker; none if there is no other now."""
-        ...
 
     def receive(self, seconds: float) -> tuple[Any, Any] | None:
         """Return a worker and its message, none of a worker that has died; wait at most so long."""
-        ...
 
     def close(self) -> None:
         """Leave what all workers share."""
-        ...
 
 
 def run_on_workers(settings: Settings, store: Store, pool_for: Callable[[int], Pool]) -> None:

@@ -85,16 +85,12 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}
     for key, row in _heads(trace).items():
         found = _reached(curves.get(key), sign, target)
-        when = {"time": _when(times.get(key), found["by_mean"])} if times else {}
-        rows.append({**row, **found, **when})
+        if times:  # the same for all seeds
+            step, clock = found["by_mean"], times.get(key)
+            when = None if clock is None or step is None else clock.values[:, clock.steps == step]
+            found["time"] = None if when is None else float(np.nanmean(when))
+        rows.append({**row, **found})
     return rows
-
-
-def _when(times: Curve | None, step: Cell) -> float | None:
-    """Return the time of a step, the same for all seeds."""
-    if times is None or not isinstance(step, int | float):
-        return None
-    return float(np.nanmean(times.values[:, times.steps == step]))
 
 
 def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
@@ -108,8 +104,8 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     }
     if late := trace.unfinished:
         for key, row in heads.items():
-            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
-            row["unfinished"] = there
+            planned = trace.planned[key.run]
+            row["unfinished"] = f"step {late[key]:,} of {planned:,}" if key in late else ""
     return heads
 
 
@@ -130,12 +126,10 @@ def _reached(curve: Curve | None, sign: int, target: float) -> dict[str, Cell]:
     there = sign * np.vstack([curve.mean, curve.values]) <= sign * target  # NaN is not
     first = np.where(there.any(axis=1), curve.steps[there.argmax(axis=1)], inf)
     found = dict(zip(STEPS, (float(first[0]), float(np.median(first[1:]))), strict=True))
-    steps = {name: _whole(step) if isfinite(step) else None for name, step in found.items()}
+    # The median of an even number of steps may not be whole.
+    whole = {name: int(s) if s.is_integer() else s for name, s in found.items() if isfinite(s)}
+    steps = dict.fromkeys(STEPS) | whole
     return {**steps, "reached": f"{int(np.isfinite(first[1:]).sum())} of {len(first) - 1}"}
-
-
-def _whole(step: float) -> float:
-    return int(step) if step.is_integer() else step  # the median of an even number may not be
 
 
 def columns(rows: Sequence[Row]) -> Columns:

@@ -138,7 +138,6 @@ class _Dispatcher:
         return sorted(left, key=lambda job: (-len(job.trials), job.index))
 
     def work(self) -> None:
-        """Do all jobs."""
         while self._left or any(worker.job for worker in self._workers):
             self._assign()
             if received := self._pool.receive(LISTEN):
@@ -211,7 +210,6 @@ class _Dispatcher:
         self._write()
 
     def end(self) -> None:
-        """End all workers."""
         for worker in self._workers:
             worker.end()
         self._pool.close()

@@ -48,7 +48,6 @@ class AsynchronousRun:
     schedule: Callable[[int], float]
 
     def __post_init__(self) -> None:
-        """Refuse a problem for another number of nodes."""
         check_nodes(self.engine.n, self.problem)
 
     def start(self) -> RunPosition:

@@ -148,7 +148,6 @@ class _Running:
 
     @property
     def done(self) -> bool:
-        """Whether all steps are recorded."""
         return self._record.moment.t >= self._steps
 
     def go_on(self) -> None:
@@ -160,7 +159,6 @@ class _Running:
                 self._ahead = self._record.ahead(self._work, stop)
 
     def record(self, progress: Progress) -> None:
-        """Wait until it is there, and record."""
         if self._ahead.t > self._record.moment.t:
             with self._aside():
                 self._record = self._record.recorded(self._work, self._ahead)
@@ -196,7 +194,6 @@ class _Keeper:
         return saved
 
     def store(self, running: _Running, *, now: bool = False) -> None:
-        """Store where a job is, if it is time or it is done."""
         job = running.job
         due = monotonic() - self._last[job.index] > self._seconds
         if not self._execution.writes or not (due or now or running.done):
@@ -208,7 +205,6 @@ class _Keeper:
             self.write()
 
     def write(self) -> None:
-        """Write what is stored of all jobs into one table."""
         if self._execution.writes:
             self._store.write_metrics([self._files[k] for k in sorted(self._files)])
             self._written = monotonic()

@@ -91,7 +91,7 @@ class Coordinator:
 class Scalars:
     """Writes for TensorBoard what is recorded, a curve for each trial, and seconds per step.
 
-    Steps are those since the last record; ``seconds/communication`` is the time spent in exchanges, waiting included.
+    ``seconds/communication`` is the time spent in exchanges, waiting included.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -202,7 +202,6 @@ class Distributed(Execution):
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
     def all_rows(self, loop: Loop, own: RunPosition) -> RunPosition:
-        """Collect the rows of all ranks."""
         if self._wall is not None:
             self._wall.arrived()
         if self._scalars is not None:
@@ -211,13 +210,11 @@ class Distributed(Execution):
         return whole if self.writes else own
 
     def at_all_nodes(self, loop: Loop, holds: Tensor) -> Tensor:
-        """Ask all ranks."""
         x, nodes = loop.problem.start(), len(loop.engine.nodes)
         votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
         return _processes(loop).gather(votes).bool().flatten(1).all(dim=1)
 
     def after_record(self, job: Job, loop: Loop, t: int, numbers: Numbers) -> None:
-        """Write how long it took, and scalars, if that is wanted."""
         if self._wall is not None:
             self._wall.note(job.labels, t)
         if self._scalars is not None:

@@ -62,13 +62,11 @@ class Trials:
     lr: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Refuse trials with one but not the other."""
         if len(self.seeds) != len(self.lr):
             what = f"{len(self.seeds)} seeds and {len(self.lr)} step sizes"
             raise ParameterError(message(what, hint="give every trial one of each"))
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.seeds)
 
 
@@ -104,7 +102,6 @@ class Recursion:
     mode: StepMode = EAGER
 
     def __post_init__(self) -> None:
-        """Refuse a problem for another number of nodes, and recordings of what is on no GPU."""
         if self.mode.steps == "recorded" and not self.engine.nodes.is_cuda:
             hint = "take fused or single steps there"
             raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))

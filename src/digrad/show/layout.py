@@ -30,13 +30,11 @@ class Columns(NamedTuple):
     lines: Sequence[Sequence[str]]
 
     def pick(self, places: Sequence[int]) -> "Columns":
-        """Return some of the columns."""
         heads, words = [self.heads[k] for k in places], [self.words[k] for k in places]
         return Columns(heads, words, [[line[k] for k in places] for line in self.lines])
 
     @property
     def widths(self) -> list[int]:
-        """How many letters each column takes."""
         return [max(map(len, column)) for column in zip(self.heads, *self.lines, strict=True)]
 
     def rich(self, *, whole: bool = True) -> Table:

@@ -46,7 +46,6 @@ class RunView:
 
     @property
     def under_way(self) -> bool:
-        """Whether there is more to come."""
         return self.run.state == "running"
 
     @property

@@ -179,7 +179,6 @@ def unfinished(trace: Results, runs: Sequence[Source]) -> str:
 
 
 def _samples(trace: Results, runs: Sequence[Source]) -> str:
-    """Say which test samples accuracies are on."""
     known = [run.experiment for run in runs if run.experiment is not None]
     names = [e.name if len(known) > 1 else "" for e in known]
     said = (judged_on(e, trace.metrics, name) for e, name in zip(known, names, strict=True))
@@ -187,7 +186,6 @@ def _samples(trace: Results, runs: Sequence[Source]) -> str:
 
 
 def _networks(runs: Iterable[Source]) -> list[Section]:
-    """Return a section per network; runs that share one show it once."""
     found: dict[tuple[str, int], tuple[str, Callable[[], AnyNetwork]]] = {}
     for run in runs:
         if run.experiment is not None:

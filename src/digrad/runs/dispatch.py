@@ -147,11 +147,10 @@ class _Dispatcher:
     def _assign(self) -> None:
         while self._left:
             free = next((worker for worker in self._workers if worker.job is None), None)
-            if free is None:
-                free = self._pool.hire()
-                if free is None:
-                    return
+            if free is None and (free := self._pool.hire()):
                 self._workers.append(free)
+            if free is None:
+                return
             free.job = job = self._left.pop(0)
             free.assign(Task(job.index, job.made_by, self._files.get(job.index)))
 

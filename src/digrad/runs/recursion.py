@@ -215,17 +215,15 @@ class Recursion:
         while t < steps.stop:
             block = range(t, t + MOST_UNROLLED)
             whole = t % MOST_UNROLLED == 0 and t > 0 and block.stop <= steps.stop
-            fits = whole and (self._stacks or self._mix_alike(block))
+            fits = whole and (
+                self._stacks or all(self.engine.at(k) is self.engine.at(t) for k in block)
+            )
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
 
     @cached_property
     def _stacks(self) -> bool:
         return isinstance(self.engine, Stacking) and self.engine.stacks
-
-    def _mix_alike(self, steps: range) -> bool:
-        net = self.engine.at(steps.start)
-        return all(self.engine.at(t) is net for t in steps)
 
     def _samples(self, steps: range) -> Tensor:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""

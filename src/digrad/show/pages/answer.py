@@ -13,8 +13,7 @@ from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.heat import heat_maps, is_sweep
 from digrad.show.pages.markup import fold, to_html, whole_names
 from digrad.show.pages.page import Section, plot
-from digrad.show.tables import Row, Spread, final_values, one_table
-from digrad.show.verdicts import closing, verdict_rows
+from digrad.show.tables import Row, Spread, closing, final_values, one_table, verdict_rows
 
 FEW_ROWS = 12  # of a table that is not folded away
 

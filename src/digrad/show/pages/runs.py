@@ -1,9 +1,8 @@
 """What a page about runs, or about one network, consists of."""
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from html import escape
 from math import isfinite
 from pathlib import Path
@@ -26,7 +25,7 @@ from digrad.show.pages.answer import answer_sections
 from digrad.show.pages.drawing import draw, draw_timetable, node_rows
 from digrad.show.pages.markup import chapters, command, facts, fold, to_html
 from digrad.show.pages.page import Page, Section
-from digrad.show.verdicts import judged_on
+from digrad.show.tables import judged_on
 from digrad.theory import Setting
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -186,16 +185,15 @@ def _samples(trace: Results, runs: Sequence[Source]) -> str:
 
 
 def _networks(runs: Iterable[Source]) -> list[Section]:
-    found: dict[tuple[str, int], tuple[str, Callable[[], AnyNetwork]]] = {}
+    found: dict[tuple[str, int], tuple[Source, int, NetworkSpec]] = {}
     for run in runs:
         if run.experiment is not None:
             for k, spec in enumerate(run.experiment.networks):
-                made = spec.label, partial(_kept, run, k, spec)
-                found.setdefault((repr(spec), run.experiment.steps), made)
-    labels = [label for label, _ in found.values()]
+                found.setdefault((repr(spec), run.experiment.steps), (run, k, spec))
+    labels = [spec.label for *_, spec in found.values()]
     return [
-        _network(label, make, steps, told_apart=labels.count(label) > 1)
-        for (_, steps), (label, make) in found.items()
+        _network(*place, steps, told_apart=labels.count(place[-1].label) > 1)
+        for (_, steps), place in found.items()
     ]
 
 
@@ -211,12 +209,10 @@ def _kept(run: Source, k: int, spec: NetworkSpec) -> AnyNetwork:
     return spec.build()
 
 
-def _network(
-    label: str, make: Callable[[], AnyNetwork], steps: int, *, told_apart: bool
-) -> Section:
-    title = f"Network {label}"
+def _network(run: Source, k: int, spec: NetworkSpec, steps: int, *, told_apart: bool) -> Section:
+    title = f"Network {spec.label}"
     try:
-        net = make()
+        net = _kept(run, k, spec)
         title += f", n = {net.n}" if told_apart else ""
         rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
         body = network_body(analyze(net, Setting(T=steps), rtol=rtol))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from digrad.data import cifar
+from digrad.data import formats as cifar
 
 CIFAR_FILES = (*cifar.TRAIN, cifar.TEST)
 

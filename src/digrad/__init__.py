@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from digrad.base.metrics import Metric
     from digrad.clocks import clock
     from digrad.data.shards import NodeSampler, loader, shard
-    from digrad.front.joining import join
     from digrad.front.networks import analyze, compare, network, timetable
     from digrad.front.run import Run
-    from digrad.front.simulate import simulate
-    from digrad.front.tune import tune
+    from digrad.front.simulate import simulate, tune
     from digrad.networks import Digraph, Network, Timetable
     from digrad.optim import Decentralized, load_checkpoint, processes, save_checkpoint
     from digrad.problems import ModuleProblem, Problem
+    from digrad.runs.joining import join
     from digrad.theory import Bracket, Setting
     from digrad_peers.participation import peers
 
@@ -90,7 +89,7 @@ _HOMES = {
     "clock": "clocks",
     "compare": "front.networks",
     "design": "analysis.designs",
-    "join": "front.joining",
+    "join": "runs.joining",
     "load_checkpoint": "optim",
     "loader": "data.shards",
     "network": "front.networks",
@@ -99,7 +98,7 @@ _HOMES = {
     "shard": "data.shards",
     "simulate": "front.simulate",
     "timetable": "front.networks",
-    "tune": "front.tune",
+    "tune": "front.simulate",
 }
 
 

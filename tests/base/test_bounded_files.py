@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base.atomic import WriteError, create, part_of, write_whole
 from digrad.base.errors import FileFormatError
-from digrad.base.files import json_of, plain_bytes, toml_of
+from digrad.base.files import (
+    WriteError,
+    create,
+    json_of,
+    part_of,
+    plain_bytes,
+    toml_of,
+    write_whole,
+)
 
 
 def test_only_plain_files(tmp_path: Path) -> None:
@@ -44,7 +51,7 @@ def test_a_link_that_is_planted_is_not_written_through(
     write_whole(target, b"new")  # in the place of the link
     assert (victim.read_text(), target.read_text()) == ("as it was", "new")
     assert part_of(target) != part_of(target)
-    monkeypatch.setattr("digrad.base.atomic.part_of", lambda path: tmp_path / "foreseen")
+    monkeypatch.setattr("digrad.base.files.part_of", lambda path: tmp_path / "foreseen")
     (tmp_path / "foreseen").symlink_to(victim)
     with pytest.raises(WriteError, match="exists"):
         write_whole(tmp_path / "other", b"new")

@@ -6,7 +6,8 @@ import pytest
 
 from digrad.base.data_folders import cache_folder
 from digrad.base.errors import ParameterError, UnknownNameError
-from digrad.data import MissingDataError, cifar, data_folder, find_files, read_images
+from digrad.data import MissingDataError, data_folder, find_files, read_images
+from digrad.data import formats as cifar
 from digrad.data.sets import home_of, other_sizes
 from tiny_images import cifar_contents, write_mnist
 

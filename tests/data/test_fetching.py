@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from digrad.base.atomic import WriteError
 from digrad.base.errors import ParameterError
+from digrad.base.files import WriteError
 from digrad.data import DATASETS, FetchError, fetch, fetching, read_images
 from digrad.data.fetching import download
-from digrad.data.mirrors import Remote
+from digrad.data.sets import Remote
 from tiny_images import write_mnist
 
 CONTENT = bytes(range(256)) * 2000  # more than a chunk

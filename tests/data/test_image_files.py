@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from digrad.base.errors import DigradError, FileFormatError
-from digrad.data import cifar, read_images
-from digrad.data.idx import read_idx
+from digrad.data import formats as cifar
+from digrad.data import read_images
+from digrad.data.formats import read_idx
 from tiny_images import (
     CIFAR_FILES,
     cifar_contents,

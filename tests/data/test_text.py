@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from digrad.base.errors import FileFormatError
-from digrad.data import read_text, text
+from digrad.data import formats as text
+from digrad.data import read_text
 
 
 @given(st.text(min_size=1).filter(lambda words: "\0" not in words))

@@ -16,11 +16,16 @@ from digrad.engines.processes.faults import (
     Notices,
     PeerError,
     StoreError,
-    culprits,
-    verdict,
+    failure_text,
+    find_culprits,
     within,
 )
-from digrad.engines.processes.handshake import DisagreementError, compare, fingerprint, meet
+from digrad.engines.processes.handshake import (
+    DisagreementError,
+    compare,
+    exchange_hellos,
+    fingerprint,
+)
 from digrad.engines.transports.transport import LinkError
 from digrad.networks import build
 
@@ -44,22 +49,22 @@ def waits(*ranks: int, lost: bool = False) -> Notice:
     ],
 )
 def test_culprits(notices: dict[int, Notice], start: int, found: list[int]) -> None:
-    assert culprits(notices, start) == found
+    assert find_culprits(notices, start) == found
 
 
 def test_verdicts() -> None:
-    silent = verdict({2: waits(1), 1: waits(0)}, rank=2)
+    silent = failure_text({2: waits(1), 1: waits(0)}, rank=2)
     assert silent.splitlines()[0] == "rank 0 does not answer"
     assert "rank 1 waited" in silent  # who noticed it first hand
     assert "rank 2 waited" in silent  # and how it showed here
-    ended = verdict({2: waits(1), 1: waits(0, lost=True)}, rank=2)
+    ended = failure_text({2: waits(1), 1: waits(0, lost=True)}, rank=2)
     assert ended.splitlines()[0] == "rank 0 ended"
-    spoke = verdict({2: waits(0), 0: Notice("bad gradient")}, rank=2)
+    spoke = failure_text({2: waits(0), 0: Notice("bad gradient")}, rank=2)
     assert spoke.splitlines()[0] == "rank 0 stopped: bad gradient"
     # That 2 lost 1, which gave up before, says nothing about 0.
-    stale = verdict({2: waits(1, lost=True), 1: waits(0)}, rank=2)
+    stale = failure_text({2: waits(1, lost=True), 1: waits(0)}, rank=2)
     assert stale.splitlines()[0] == "rank 0 does not answer"
-    slow = verdict({0: waits(1), 1: waits(0)}, rank=0)
+    slow = failure_text({0: waits(1), 1: waits(0)}, rank=0)
     assert slow.startswith("the ranks wait for each other")
     assert slow.endswith("hint: raise the timeout")
 
@@ -73,7 +78,7 @@ def in_exchange(number: int, verb: str, *peers: int) -> Notice:
 def test_an_answer_asked_for_by_one_rank_alone(verb: str, lost: bool) -> None:
     """As users of DDP evaluate and save: the hint says that all ranks have to."""
     alone = replace(in_exchange(14, verb, 1), lost=lost)
-    said = verdict({0: alone}, rank=0)
+    said = failure_text({0: alone}, rank=0)
     told = "every rank must call consensus() and save_checkpoint(), not rank 0 alone"
     assert (told in said) == (verb != "pull")
     assert "look at the output of rank 1" in said
@@ -82,16 +87,16 @@ def test_an_answer_asked_for_by_one_rank_alone(verb: str, lost: bool) -> None:
 def test_who_took_another_number_of_steps() -> None:
     """Those that measure already took fewer, those that still mix more; no timeout would help."""
     mixing = {k: in_exchange(32, "push", 1) for k in (0, 2, 3)}
-    fewer = verdict({**mixing, 1: in_exchange(32, "weighted", 0, 2, 3)}, rank=2)
+    fewer = failure_text({**mixing, 1: in_exchange(32, "weighted", 0, 2, 3)}, rank=2)
     assert fewer.startswith("rank 1 took fewer steps than the others\n")
     assert "look at the loop and the data of rank 1; every rank must call consensus()" in fewer
     done = {k: in_exchange(32, "gather", 3) for k in (0, 1, 2)}
-    more = verdict({**done, 3: in_exchange(32, "pull", 0)}, rank=0)
+    more = failure_text({**done, 3: in_exchange(32, "pull", 0)}, rank=0)
     assert more.startswith("rank 3 took more steps than the others\n")
-    two = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(7, "mean", 0)}, rank=0)
+    two = failure_text({0: in_exchange(7, "push", 1), 1: in_exchange(7, "mean", 0)}, rank=0)
     assert two.startswith("rank 1 took fewer steps than the others\n")
     assert two.endswith("look at the loop and the data of rank 1")
-    unclear = verdict({0: in_exchange(7, "push", 1), 1: in_exchange(8, "pull", 0)}, rank=0)
+    unclear = failure_text({0: in_exchange(7, "push", 1), 1: in_exchange(8, "pull", 0)}, rank=0)
     assert unclear.startswith("the ranks wait for each other\n")
     assert unclear.endswith("has one taken fewer steps?")
 
@@ -248,13 +253,13 @@ def test_meeting_names_all_who_are_absent() -> None:
     store = HashStore()
     store.set("hello/2", '{"n": "5"}')
     with pytest.raises(PeerError, match=r"ranks 1, 3 did not come within 0\.2 s"):
-        meet(store, 0, 4, {"n": "5"}, 0.2)
+        exchange_hellos(store, 0, 4, {"n": "5"}, 0.2)
 
 
 def test_meeting_returns_every_hello() -> None:
     store = HashStore()
     store.set("hello/0", '{"n": "4"}')
-    assert meet(store, 1, 2, {"n": "5"}, 5) == [{"n": "4"}, {"n": "5"}]
+    assert exchange_hellos(store, 1, 2, {"n": "5"}, 5) == [{"n": "4"}, {"n": "5"}]
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "3"])
@@ -262,7 +267,7 @@ def test_meeting_strangers(text: str) -> None:
     store = HashStore()
     store.set("hello/0", text)
     with pytest.raises(StoreError, match="another program"):
-        meet(store, 1, 2, {}, 5)
+        exchange_hellos(store, 1, 2, {}, 5)
 
 
 def test_differences_are_all_named() -> None:

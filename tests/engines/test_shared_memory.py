@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 import torch
 
-from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, rounded
+from digrad.engines.transports.buffers import RECYCLED, BufferPool, TensorPool, buffer_size
 from digrad.engines.transports.channel import Channel, Listener, available, connect
 from digrad.engines.transports.shared_memory import (
     ARENA,
@@ -64,7 +64,13 @@ def test_pool_lends_and_takes_back() -> None:
 
 
 def test_sizes_are_rounded_up() -> None:
-    assert [rounded(size) for size in (0, 1, 4096, 4097, 10_000)] == [4096, 4096, 4096, 8192, 16384]
+    assert [buffer_size(size) for size in (0, 1, 4096, 4097, 10_000)] == [
+        4096,
+        4096,
+        4096,
+        8192,
+        16384,
+    ]
 
 
 def lent(slots: Slots, size: int, readers: list[int], *, early: bool) -> MessageSlot:

@@ -12,8 +12,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from digrad.base.atomic import WriteError
 from digrad.base.errors import FileFormatError, NetworkError, ParameterError
+from digrad.base.files import WriteError
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load, save
 from digrad.networks.network import Network

@@ -151,10 +151,10 @@ def test_nothing_lands_on_rows_that_are_being_sent() -> None:
     """A message may still be read from there when the first sums are written."""
     x, y, other = torch.ones(1, 4), torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x, "y": y})  # type: ignore[arg-type]
-    turns.pull(other, of="y")
-    turns.pull(x, of="x")
-    turns.pull(x, (1, other), of="x")  # what is sent are other rows
+    bucket_mixer = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x, "y": y})  # type: ignore[arg-type]
+    bucket_mixer.pull(other, of="y")
+    bucket_mixer.pull(x, of="x")
+    bucket_mixer.pull(x, (1, other), of="x")  # what is sent are other rows
     assert asked.places[0] is y
     assert asked.places[1] is None
     assert asked.places[2] is x
@@ -164,8 +164,8 @@ def test_a_result_is_not_overwritten_by_the_next() -> None:
     """Who asks twice under one name may still read the first answer."""
     x, other = torch.ones(1, 4), torch.zeros(1, 4)
     asked = Asked()
-    turns = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x})  # type: ignore[arg-type]
-    turns.pull(other, of="x")
-    turns.pull(other, of="x")
+    bucket_mixer = BucketMixer(asked, *DRAWS).next(slice(0, 4), {"x": x})  # type: ignore[arg-type]
+    bucket_mixer.pull(other, of="x")
+    bucket_mixer.pull(other, of="x")
     assert asked.places[0] is x
     assert asked.places[1] is None

@@ -17,8 +17,7 @@ from torch import nn
 from digrad.base.errors import DigradError, FileFormatError, ParameterError
 from digrad.networks import directed_ring, exponential
 from digrad.optim import CheckpointError, Decentralized, latest, load_checkpoint, save_checkpoint
-from digrad.optim.json_values import decode, encode
-from digrad.optim.tensor_files import KINDS, _tensor, read_tensors, write_tensors
+from digrad.optim.tensor_files import KINDS, _tensor, decode, encode, read_tensors, write_tensors
 from engines import ranks
 from optim.test_state import make
 from optim.training import FORMS, Parts, expected, make_optimizer, models, network_of, rows, train

@@ -90,12 +90,12 @@ def goes_on(session: Session, count: int) -> None: ...
 
 def vanish(session: Session) -> None:
     """Close every connection and say nothing."""
-    assert session._line is not None
+    assert session._hub is not None
     assert session._links is not None
-    session._line._closed.set()
-    session._board.close()
+    session._hub._closed.set()
+    session._listener.close()
     session._links.close()
-    session._line._said["epoch"] = "no"  # a report that is none: the hub hangs up
+    session._hub._said["epoch"] = "no"  # a report that is none: the hub hangs up
     raise Lost
 
 

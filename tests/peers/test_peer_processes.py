@@ -97,12 +97,12 @@ def test_a_stopped_process_is_counted_out_and_told(tmp_path: Path) -> None:
 def test_one_that_wakes_up_joins_again_if_it_may(tmp_path: Path, algorithm: str) -> None:
     experiment = {"algorithm": algorithm, "lr": 0.1}
     with site(tmp_path, 3, experiment, absent=["n2"], timeout=6.0) as run:
-        woken = run.nodes["n2"] = run.start("n2", "--rejoin")
+        activations = run.nodes["n2"] = run.start("n2", "--rejoin")
         run.all_in(run.names, 0)
-        woken.send_signal(signal.SIGSTOP)
+        activations.send_signal(signal.SIGSTOP)
         run.wait_until(lambda: run.epochs()[-1]["members"] == ["n0", "n1"])
         run.all_in(["n0", "n1"], 1)
-        woken.send_signal(signal.SIGCONT)
+        activations.send_signal(signal.SIGCONT)
         run.all_in(run.names, 2)
         assert "the others have gone on without n2" in run.logs()["n2"]
         joined = [epoch for epoch in run.epochs() if epoch["newcomers"]]

@@ -107,11 +107,13 @@ class Recorded:
     def __init__(self, net: Network, nodes: list[AsyncPeer]) -> None:
         edges = np.unique(np.vstack([net.pull_graph.edges, net.push_graph.edges]), axis=0)
         self.links = LinkDelays(net.n, edges, np.zeros(len(edges)))
-        self._woken = [node.woken for node in nodes]
+        self._woken = [node.activations for node in nodes]
         self._began = [node._began for node in nodes]
 
     def rounds(self, start: int, stop: int) -> Activations:
-        every = sorted((w.time, i, w) for i, woken in enumerate(self._woken) for w in woken)
+        every = sorted(
+            (w.time, i, w) for i, activations in enumerate(self._woken) for w in activations
+        )
         some = every[start * N : stop * N]
         reads = [
             self._reader(i, int(receiver), woke)
@@ -139,7 +141,7 @@ def replayed(
         return torch.einsum("nij,ntj->nti", A[who.nodes], x - B[who.nodes, None])
 
     flight = events.start(START.expand(1, N, DIM).clone())
-    flight = events.advance(flight, 0, len(nodes[0].woken), gradient, steps(lr))
+    flight = events.advance(flight, 0, len(nodes[0].activations), gradient, steps(lr))
     return method.point(flight.state.take(torch.arange(N)))[:, 0]
 
 
@@ -161,7 +163,7 @@ def test_a_run_is_its_replay(company: Company, name: str, tear: bool) -> None:
     expected = replayed(method, company.membership.graph, nodes, lr)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     assert not torch.allclose(found[0], START)
-    assert len({tuple(w.read.values()) for w in nodes[1].woken}) > 5  # it did hear the others
+    assert len({tuple(w.read.values()) for w in nodes[1].activations}) > 5  # it did hear the others
 
 
 def test_rfast_reaches_the_optimum_though_one_is_slow(company: Company) -> None:

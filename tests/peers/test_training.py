@@ -74,10 +74,10 @@ class Node:
     def vanish(self) -> None:
         """End as a killed process does: every connection closes, nothing is said."""
         session = self.peer.session
-        session._line._closed.set()
-        session._board.close()
+        session._hub._closed.set()
+        session._listener.close()
         session._links.close()
-        session._line._said["epoch"] = "no"  # a report that is none: the hub hangs up
+        session._hub._said["epoch"] = "no"  # a report that is none: the hub hangs up
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_without_a_hub_a_loss_ends_all_and_is_named(make: Callable[..., Run]) ->
         node = run.node(name)
         for k in range(30):
             if name == "n1" and k == 5:
-                node.peer.session._board.close()
+                node.peer.session._listener.close()
                 node.opt.engine.links.close()
                 return ""
             try:

@@ -14,7 +14,7 @@ from digrad.base.counters import Sampler
 from digrad.engines.simulator import Simulator
 from digrad.networks import exponential, weigh
 from digrad.problems import ModuleProblem
-from digrad.problems.augmentation import ShiftAndFlip
+from digrad.problems.batched_gradients import ShiftAndFlip
 from digrad.problems.models import CNN
 from digrad.runs.metrics import Evaluator
 from digrad.runs.recursion import Recursion, StepMode, Trials

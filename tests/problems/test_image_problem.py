@@ -11,7 +11,8 @@ import torch
 
 from digrad.base.errors import DigradError
 from digrad.base.metrics import VALUES
-from digrad.data import cifar, read_images
+from digrad.data import formats as cifar
+from digrad.data import read_images
 from digrad.problems import PROBLEMS, image_problem, partition
 from digrad.problems.models import CNN
 from digrad.results.experiment import load_experiment

@@ -7,7 +7,7 @@ import pytest
 
 from digrad.base.errors import DigradError
 from digrad.results import judge
-from digrad.results.statistics import interval, more_seeds
+from digrad.results.judging import interval, more_seeds
 from results.made import made
 
 RNG = np.random.default_rng
@@ -170,3 +170,10 @@ def test_advice_about_the_grid() -> None:
     verdict = judge(made({("r", "a"): {0.1: [2.0, 2.1], 0.2: [1.0, 1.1]}}))
     assert verdict.advice == ("r on a: best step is the largest you tried: extend the grid",)
     assert "it is alone" in verdict.headline
+
+
+def test_two_seeds_that_disagree_by_many_orders_of_magnitude() -> None:
+    """The interval of their ratio begins at a number too small to divide by."""
+    said = judge(made({("r", "a"): {0.1: [1.0, 1e60]}, ("r", "b"): {0.1: [1e60, 1.0]}})).headline
+    assert "a and b cannot be told apart" in said
+    assert "differ by at most" not in said

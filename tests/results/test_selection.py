@@ -3,8 +3,7 @@
 import pytest
 
 from digrad.base.errors import DigradError
-from digrad.results.best import only_best
-from digrad.results.selection import select
+from digrad.results.best import only_best, select
 from digrad.results.trials import Results
 from results.made import made
 

@@ -18,8 +18,14 @@ from digrad.base.errors import ParameterError
 from digrad.cli.output import command_to_resume
 from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.results.lock import is_locked, locked
-from digrad.results.progress import NAME, ProgressMeter, RunAnnouncements, announce_progress
-from digrad.results.run_state import state_of, states
+from digrad.results.run_state import (
+    NAME,
+    ProgressMeter,
+    RunAnnouncements,
+    announce_progress,
+    state_of,
+    states,
+)
 from digrad.results.trials import Results
 from digrad.runs.execute import run
 from digrad.show.progress import lines, progress_bar
@@ -191,7 +197,7 @@ def test_what_was_done_before_is_no_pace() -> None:
 def test_a_run_says_how_far_it_is_while_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("digrad.results.progress.EVERY", -1.0)
+    monkeypatch.setattr("digrad.results.run_state.EVERY", -1.0)
     told = []
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / NAME).write_text('{"done": 1, "total": 2, "left": 1, "job": "killed"}')
@@ -209,7 +215,7 @@ def test_a_run_says_how_far_it_is_while_it_goes(
 def test_whoever_watches_reads_the_time_left_that_the_run_itself_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("digrad.results.progress.EVERY", -1.0)
+    monkeypatch.setattr("digrad.results.run_state.EVERY", -1.0)
     shown: list[RunAnnouncements] = []
     read = []
 

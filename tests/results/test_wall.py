@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from digrad.base.errors import FileFormatError, ParameterError
-from digrad.results import wall_clock as wall
+from digrad.results import launches as wall
 from digrad.results.experiment import parse_experiment
+from digrad.results.launches import WallClock, read_seconds
 from digrad.results.trials import Results
-from digrad.results.wall_clock import WallClock, read_seconds
 from digrad.runs.execute import run
 from digrad.show.figures.curves import draw_curves
 

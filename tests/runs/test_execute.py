@@ -19,8 +19,8 @@ import torch
 
 from digrad.algorithms import ALGORITHMS, Needs
 from digrad.algorithms.estimators import EstimatedMethod
-from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
+from digrad.base.files import WriteError
 from digrad.base.metrics import VALUES, columns_of
 from digrad.engines.simulator import Simulator
 from digrad.networks import build

@@ -9,7 +9,7 @@ import pytest
 
 from digrad.base.errors import DigradError
 from digrad.results import best_steps
-from digrad.results.criterion import Criterion, outcomes
+from digrad.results.best import Criterion, outcomes
 from digrad.results.experiment import (
     AlgorithmSpec,
     Experiment,

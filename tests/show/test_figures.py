@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from digrad.base import atomic as writing
+from digrad.base import files as writing
 from digrad.base.errors import DigradError
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from digrad.base import atomic as writing
+from digrad.base import files as writing
 from digrad.base.errors import DigradError
 from digrad.base.text import plain
 from digrad.results.trials import Results

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from digrad.algorithms.needs import check
-from digrad.data import cifar
+from digrad.data import formats as cifar
 from digrad.results.trials import Results
 from digrad.runs import local_workers
 from digrad.runs.planning import plan

@@ -61,7 +61,7 @@ class AsyncPeer:
     ) -> None:
         self.method, self.links, self.steps = method, links, steps
         self.state = method.init(x.reshape(1, 1, -1).clone())
-        self.woken, self._record, self._rank = list[ActivationRecord](), record, rank
+        self.activations, self._record, self._rank = list[ActivationRecord](), record, rank
         self.counts = torch.zeros(
             net.n, dtype=torch.int64
         )  # gradients of all nodes, as far as known
@@ -84,7 +84,7 @@ class AsyncPeer:
                 buffer, size = inlet.take(TAG)
             except LinkError as error:
                 raise PeerError(f"{inlet.peer} has sent nothing: {error}") from error
-            self._newest[rank] = self._parsed(buffer, size, inlet.peer)[1]
+            self._newest[rank] = self._parse_parcel(buffer, size, inlet.peer)[1]
             inlet.give(buffer)
 
     @property
@@ -115,7 +115,7 @@ class AsyncPeer:
         shares, came = dict[str, Tensor](), set[int]()
         for rank, inlet in self.links.inlets.items():
             for buffer, size in inlet.arrived(TAG):
-                counts, fields = self._parsed(buffer, size, inlet.peer)
+                counts, fields = self._parse_parcel(buffer, size, inlet.peer)
                 inlet.give(buffer)
                 came.add(rank)
                 self.counts, self.heard = torch.maximum(self.counts, counts), time.monotonic()
@@ -130,7 +130,7 @@ class AsyncPeer:
                 self._looked[rank][name] = fields[name]
         now = time.monotonic()  # not before: what was read had been sent by then
         if self._record:
-            self.woken.append(ActivationRecord(now, self.count, dict(self._read)))
+            self.activations.append(ActivationRecord(now, self.count, dict(self._read)))
         return LinkInbox(self, shares, came, now - self._began)
 
     def _send(self, parcel: Any, *, firm: bool) -> None:
@@ -140,7 +140,7 @@ class AsyncPeer:
             with suppress(LinkError):  # one that is lost, or done, needs nothing any more
                 (outlet.send if firm else outlet.replace)(TAG, memory)
 
-    def _parsed(self, buffer: Tensor, size: int, whose: str) -> tuple[Tensor, Fields]:
+    def _parse_parcel(self, buffer: Tensor, size: int, whose: str) -> tuple[Tensor, Fields]:
         """Read a parcel; its parts are as long as one's own, or it is none."""
         like = {"": self.counts, **self.method.parcel(self.state)._asdict()}
         sizes = [part.numel() * part.element_size() for part in like.values()]
@@ -166,14 +166,14 @@ class LinkInbox:
 
     def pulled(self, name: str) -> Tensor:
         """Σⱼ R[i, j] times the newest value."""
-        return self._summed(name, self._node._newest)
+        return self._weighted_sum(name, self._node._newest)
 
     def news(self, name: str) -> tuple[Tensor, Tensor]:
         """Σⱼ R[i, j] times the newest value, and Σⱼ R[i, j], of those that sent it since."""
         share = sum(self._node._pull[rank] for rank in self._came)
-        return self._summed(name, self._came), torch.full_like(self.own, share)
+        return self._weighted_sum(name, self._came), torch.full_like(self.own, share)
 
-    def _summed(self, name: str, ranks: Iterable[int]) -> Tensor:
+    def _weighted_sum(self, name: str, ranks: Iterable[int]) -> Tensor:
         node = self._node
         total = torch.zeros_like(getattr(node.method.parcel(node.state), name))
         for rank in ranks:

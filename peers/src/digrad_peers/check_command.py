@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.files import write_whole
 from digrad.cli.output import show
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ class EpochCoordinator:
         self.history: list[Epoch] = [self.epoch] if epoch else []
         self.stopped = ""
         self._since: float | None = None  # when the epoch was found to be over
-        self._farewell: Departure | None = None
+        self._departure: Departure | None = None
         self._tokens: dict[str, str] = {}  # of the members' processes
         self._began = self._now = now
         self._clock = PauseAwareClock(now)
@@ -87,7 +87,7 @@ class EpochCoordinator:
     def report(self, name: str, said: Mapping[str, Any], now: float) -> dict[str, Any]:
         """Hear a node, and tell it what is decided."""
         now = self._clock.at(now)
-        known = self._heard(name, said, now)
+        known = self._read_report(name, said, now)
         current = Epoch.parse(said["current"]) if isinstance(said.get("current"), dict) else None
         if current is not None and current.number > self.epoch.number:
             self._adopt(current, now)
@@ -97,13 +97,13 @@ class EpochCoordinator:
             self._cut |= {
                 link for link, up in known.lost if not up and set(link) <= set(self.epoch.members)
             }
-        self._look(now)
+        self._update(now)
         member = name in self.epoch.members and self._tokens.get(name) == known.token
         answer = {"member": member, "over": self.over and member, "stopped": self.stopped}
-        farewell = self._farewell.to_dict() if self._farewell and member else None
+        farewell = self._departure.to_dict() if self._departure and member else None
         return {"epoch": self.epoch.to_dict(), "farewell": farewell, **answer}
 
-    def _heard(self, name: str, said: Mapping[str, Any], now: float) -> NodeStatus:
+    def _read_report(self, name: str, said: Mapping[str, Any], now: float) -> NodeStatus:
         try:
             lost = [((str(j), str(i)), bool(up)) for j, i, up in said.get("lost", ())]
             mended = [(str(j), str(i)) for j, i in said.get("mended", ())]
@@ -126,7 +126,7 @@ class EpochCoordinator:
         strangers = set(epoch.members) - set(self._membership.names)
         if strangers:
             raise ProtocolError(f"an epoch with {sorted(strangers)[0]}, who is not in the run")
-        self.epoch, self._since, self._began, self._farewell = epoch, None, now, None
+        self.epoch, self._since, self._began, self._departure = epoch, None, now, None
         self._cut, self._tokens = set(epoch.cut), {}
         self.history.append(epoch)
 
@@ -137,24 +137,24 @@ class EpochCoordinator:
 
     def tick(self, now: float) -> None:
         """Decide whether the epoch is over, and what comes after it."""
-        self._look(self._clock.at(now))
+        self._update(self._clock.at(now))
 
-    def _look(self, now: float) -> None:
+    def _update(self, now: float) -> None:
         self._now = now
         if self.stopped:
             return
-        if self._since is None and self._reason(now):
-            self._since, self._farewell = now, None
+        if self._since is None and self._end_reason(now):
+            self._since, self._departure = now, None
         elif self._since is None:
-            self._see_off(now)
-        if self._since is not None and self._settled(now):
-            self._begin([name for name in self._membership.names if self._joining(name)], now)
+            self._prepare_departure(now)
+        if self._since is not None and self._all_heard(now):
+            self._begin([name for name in self._membership.names if self._can_join(name)], now)
 
-    def _lost(self, name: str, now: float) -> bool:
+    def _is_lost(self, name: str, now: float) -> bool:
         """Whether a node has been silent for too long."""
         known, membership = self.seen.get(name), self._membership
         if known is None:  # after a restart of the hub it may not have found it yet
-            haste = 3 * HASTE if self._missed(name) else membership.timeout
+            haste = 3 * HASTE if self._is_missed(name) else membership.timeout
             return now - self._began > min(haste, membership.timeout)
         if known.done:
             return False
@@ -166,27 +166,27 @@ class EpochCoordinator:
         """Lines may be down because the hub slept: then all have to dial again."""
         return 3 * HASTE if now - self._clock.woke < self._membership.timeout else HASTE
 
-    def _missed(self, name: str) -> bool:
+    def _is_missed(self, name: str) -> bool:
         """Whether a neighbour has lost its connection with a node."""
         return any(
             name in link and not up for known in self.seen.values() for link, up in known.lost
         )
 
-    def _joining(self, name: str) -> bool:
+    def _can_join(self, name: str) -> bool:
         known = self.seen.get(name)
         if known is None or known.gone is not None or known.done or known.leaving:
             return False
-        if self._lost(name, self._now):  # its last word may have been that it is ready
+        if self._is_lost(name, self._now):  # its last word may have been that it is ready
             return False
         return known.ready and (known.epoch == NONE or known.epoch == self.epoch.number)
 
-    def _reason(self, now: float) -> str:
+    def _end_reason(self, now: float) -> str:
         """Say why the epoch cannot go on, if it cannot."""
         if self.epoch.number == NONE:
             return "the run begins" if self.seen else ""
         for name in self.epoch.members:
             known = self.seen.get(name)
-            if self._lost(name, now):
+            if self._is_lost(name, now):
                 return f"{name} is lost"
             if known is not None and known.ready and known.token != self._tokens.get(name):
                 return f"{name} was started again"
@@ -198,38 +198,38 @@ class EpochCoordinator:
                 if set(known.mended) & set(self.epoch.cut):
                     return "a link is back"
         outside = [name for name in self.seen if name not in self.epoch.members]
-        return next((f"{name} joins" for name in outside if self._joining(name)), "")
+        return next((f"{name} joins" for name in outside if self._can_join(name)), "")
 
-    def _settled(self, now: float) -> bool:
+    def _all_heard(self, now: float) -> bool:
         """Whether everybody has spoken that is still awaited."""
         awaited = self.epoch.members or self._membership.names
         first, membership = self.epoch.number == NONE, self._membership
-        enough = sum(map(self._joining, membership.names)) >= (membership.least if first else 1)
+        enough = sum(map(self._can_join, membership.names)) >= (membership.least if first else 1)
         patience = membership.start if first else membership.timeout
         late = enough and now - (self._since or now) > patience
-        return late or all(self._joining(name) or self._out(name, now) for name in awaited)
+        return late or all(self._can_join(name) or self._is_out(name, now) for name in awaited)
 
-    def _out(self, name: str, now: float) -> bool:
+    def _is_out(self, name: str, now: float) -> bool:
         known = self.seen.get(name)
         if known is None:
-            return self.epoch.number != NONE and self._lost(name, now)
-        return known.done or known.leaving or self._lost(name, now)
+            return self.epoch.number != NONE and self._is_lost(name, now)
+        return known.done or known.leaving or self._is_lost(name, now)
 
     def _may_hand_over(self, known: NodeStatus, now: float) -> bool:
         """Whether a node can leave without a new beginning: it has an heir, and all take part."""
-        begun = self._farewell.since if self._farewell else now
+        begun = self._departure.since if self._departure else now
         if not known.heir or now - begun > self._membership.timeout:
             return False
         others = [self.seen.get(name) for name in self.epoch.members]
         return all(other is not None and not other.done for other in others)
 
-    def _see_off(self, now: float) -> None:
+    def _prepare_departure(self, now: float) -> None:
         """Let all members stop at one place, where one that leaves hands its tracker over."""
         members = {name: self.seen[name] for name in self.epoch.members if name in self.seen}
-        if self._farewell is None:
+        if self._departure is None:
             leaving = [name for name, known in members.items() if known.leaving and not known.done]
-            self._farewell = Departure(leaving[0], now) if leaving else None
-        farewell = self._farewell
+            self._departure = Departure(leaving[0], now) if leaving else None
+        farewell = self._departure
         here = [known.held and known.epoch == self.epoch.number for known in members.values()]
         if farewell is None or not all(here):
             return
@@ -262,12 +262,12 @@ class EpochCoordinator:
         if len(newcomers) == len(members):
             newcomers = ()  # nobody has a model to give
         t = self._place(members) if kept is None else kept
-        why = self._why(before, members, cut)
+        why = self._reason_text(before, members, cut)
         whole = kept is not None and len(members) == len(ready)
         self.epoch = Epoch(before.number + 1, members, cut, newcomers, t, why, whole)
         self.history.append(self.epoch)
         self._tokens = {name: self.seen[name].token for name in members}
-        self._since, self._began, self._farewell = None, now, None
+        self._since, self._began, self._departure = None, now, None
 
     def _place(self, members: Sequence[str]) -> int:
         """Return where all go on: where the farthest is.
@@ -283,7 +283,7 @@ class EpochCoordinator:
             else LoopPosition(LoopPosition.of(farthest).steps, SUMS - 1).number
         )
 
-    def _why(self, before: Epoch, members: Sequence[str], cut: Sequence[Link]) -> str:
+    def _reason_text(self, before: Epoch, members: Sequence[str], cut: Sequence[Link]) -> str:
         if before.number == NONE:
             lacking = [name for name in self._membership.names if name not in members]
             return "the run begins" + (f" without {', '.join(lacking)}" if lacking else "")

@@ -70,13 +70,13 @@ class Credentials:
             plain = socket.create_connection(where, timeout=PATIENCE)
         except (OSError, ValueError, UnicodeError) as error:
             raise ClosedError(f"{other} cannot be reached at {_shown(where)}: {error}") from error
-        sock = _shaken(self._clients[other], plain, server=False)
+        sock = _handshake(self._clients[other], plain, server=False)
         self._check(sock, other)
         return sock
 
     def admit(self, plain: socket.socket) -> tuple[str, TLSConnection]:
         """Find out who has dialled; raise if it is nobody of the run."""
-        sock = _shaken(self._server, plain, server=True)
+        sock = _handshake(self._server, plain, server=True)
         return self._check(sock, None), sock
 
     def _check(self, sock: TLSConnection, expected: str | None) -> str:
@@ -92,27 +92,27 @@ class Credentials:
         what = f"{name} is in another run, or has another membership file"
         raise AuthenticationError(message(what, hint=hint))
 
-    def settled(self, sock: TLSConnection) -> Connection:
+    def finish_handshake(self, sock: TLSConnection) -> Connection:
         """Return what messages travel on: the connection itself, or in the clear below it."""
         if self.membership.encrypt:
             sock.in_pieces()
             return sock
         sock.settimeout(PATIENCE)
         try:
-            return sock.unsealed()
+            return sock.end_encryption()
         except (OSError, ValueError) as error:
             sock.close()
             raise ClosedError(f"the connection broke: {error}") from error
 
 
-def _shaken(context: ssl.SSLContext, plain: socket.socket, *, server: bool) -> TLSConnection:
+def _handshake(context: ssl.SSLContext, plain: socket.socket, *, server: bool) -> TLSConnection:
     """Do the handshake, within a few seconds in all."""
     began = time.monotonic()
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made = TLSConnection(context, plain, server=server)
         made.settimeout(PATIENCE)
-        made.shake()
+        made.handshake()
         return made
     except ssl.SSLEOFError as error:
         plain.close()

@@ -140,7 +140,7 @@ class LinkFaults:
     def check(self) -> None:
         """Do nothing: after a failure the next epoch has other links."""
 
-    def named(self, error: BaseException, doing: str) -> PeerError | None:
+    def name_culprit(self, error: BaseException, doing: str) -> PeerError | None:
         """Name who was behind a failure."""
         if isinstance(error, ProtocolError):
             return PeerError(message(str(error), doing))

@@ -44,19 +44,19 @@ class Hub:
             raise MembershipError(message("the membership file names no hub", hint=hint))
         self._who = Credentials(membership, HUB, key_file)
         self._tell, self._history, self._refused = tell, history, Refusals(tell)
-        self._council = EpochCoordinator(membership, time.monotonic(), _last(history))
-        self._known = len(self._council.history)
+        self._coordinator = EpochCoordinator(membership, time.monotonic(), _last_epoch(history))
+        self._known = len(self._coordinator.history)
         self._lock, self._room, self._closed = Lock(), Semaphore(AT_ONCE), Event()
         self._door = listen(membership.hub.listens_at, HUB)
         self._lines: set[TLSConnection] = set()
-        for work in (self._open, self._watch):
+        for work in (self._accept_callers, self._watch):
             Thread(target=work, name="digrad hub", daemon=True).start()
 
     def wait(self) -> None:
         """Serve until all members are done, or too few are left."""
         while not self._closed.wait(PERIOD):
             with self._lock:
-                council = self._council
+                council = self._coordinator
                 over = council.ended or (council.stopped and not self._lines)
             if over:
                 break
@@ -65,20 +65,20 @@ class Hub:
     def _watch(self) -> None:
         while not self._closed.wait(PERIOD):
             with self._lock:
-                self._council.tick(time.monotonic())
-                self._note()
+                self._coordinator.tick(time.monotonic())
+                self._log_epochs()
 
-    def _note(self) -> None:
+    def _log_epochs(self) -> None:
         """Write down what was decided since."""
-        for epoch in self._council.history[self._known :]:
+        for epoch in self._coordinator.history[self._known :]:
             count = len(epoch.members)
             self._tell(f"epoch {epoch.number}: {count} nodes: {epoch.why}")
             if self._history is not None:
                 with self._history.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(epoch.to_dict()) + "\n")
-        self._known = len(self._council.history)
+        self._known = len(self._coordinator.history)
 
-    def _open(self) -> None:
+    def _accept_callers(self) -> None:
         while not self._closed.is_set():
             try:
                 plain, caller = self._door.accept()
@@ -108,14 +108,14 @@ class Hub:
             sock.close()
             with self._lock:
                 self._lines.discard(sock)
-                self._council.gone(name, time.monotonic())
+                self._coordinator.gone(name, time.monotonic())
 
     def _serve(self, name: str, sock: TLSConnection) -> None:
         while not self._closed.is_set():
             said = receive_text(sock, self._who.membership.timeout)
             with self._lock:
-                answer = self._council.report(name, said, time.monotonic())
-                self._note()
+                answer = self._coordinator.report(name, said, time.monotonic())
+                self._log_epochs()
             sock.settimeout(PATIENCE)
             send_text(sock, answer)
 
@@ -128,7 +128,7 @@ class Hub:
         self._door.close()
 
 
-def _last(history: Path | None) -> Epoch | None:
+def _last_epoch(history: Path | None) -> Epoch | None:
     """Return the last epoch that was written down."""
     if history is None or not history.is_file():
         return None

@@ -12,9 +12,8 @@ from base64 import b64decode, b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 
-from digrad.base.atomic import WriteError
 from digrad.base.errors import FileFormatError, ParameterError, message, short_repr
-from digrad.base.files import plain_bytes
+from digrad.base.files import WriteError, plain_bytes
 
 LARGEST = 1 << 16  # bytes of a key file
 BEGIN = "-----BEGIN CERTIFICATE-----"

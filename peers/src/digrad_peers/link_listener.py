@@ -80,8 +80,8 @@ class EpochLinks:
                 hello = {"link": link, "epoch": self.epoch, "next": wanted, "about": self.about}
                 send_text(sock, hello)
                 answer = receive_text(sock, PATIENCE, HELLO)
-                _accepted(answer, peer)
-                return self._who.settled(sock), _number(answer.get("next"))
+                _check_answer(answer, peer)
+                return self._who.finish_handshake(sock), _number(answer.get("next"))
             except BaseException:
                 sock.close()
                 raise
@@ -101,10 +101,10 @@ class EpochLinks:
             if not lacking:
                 return
             if refused or late or any(end.over for _, end in lacking):
-                raise MembershipError(self._missing(lacking, refused, seconds))
+                raise MembershipError(self._missing_text(lacking, refused, seconds))
             time.sleep(0.005)
 
-    def _missing(
+    def _missing_text(
         self, lacking: list[tuple[Link, LinkEnd]], refused: list[LinkEnd], seconds: float
     ) -> str:
         if refused:
@@ -176,14 +176,14 @@ class LinkListener:
         site = who.membership.sites[who.name]
         if site.address or site.listen:
             self._door = listen(site.listens_at, who.name)
-            Thread(target=self._open, name="digrad door", daemon=True).start()
+            Thread(target=self._accept_callers, name="digrad door", daemon=True).start()
 
     def use(self, links: EpochLinks | None) -> None:
         """Let callers have the ends of these links from now on."""
         with self._lock:
             self._links = links
 
-    def _open(self) -> None:
+    def _accept_callers(self) -> None:
         while self._door is not None:
             try:
                 plain, caller = self._door.accept()
@@ -199,13 +199,13 @@ class LinkListener:
         """Let one caller in, or not: it can keep this thread busy for some seconds at most."""
         try:
             peer, sock = self._who.admit(plain)
-            self._seat(peer, sock)
+            self._attach(peer, sock)
         except (DigradError, OSError, ValueError, TypeError) as error:
             self._refused(host, port, str(error))
         finally:
             self._room.release()
 
-    def _seat(self, peer: str, sock: TLSConnection) -> None:
+    def _attach(self, peer: str, sock: TLSConnection) -> None:
         try:
             hello = receive_text(sock, PATIENCE, HELLO)
             with self._lock:
@@ -226,7 +226,7 @@ class LinkListener:
                 send_text(sock, {"ok": False, "why": str(error)})
                 raise
             send_text(sock, answer)
-            end.offer(self._who.settled(sock), _number(hello.get("next")))
+            end.offer(self._who.finish_handshake(sock), _number(hello.get("next")))
         except BaseException:
             sock.close()
             raise
@@ -239,7 +239,7 @@ class LinkListener:
             door.close()
 
 
-def _accepted(answer: Mapping[str, Any], peer: str) -> None:
+def _check_answer(answer: Mapping[str, Any], peer: str) -> None:
     if answer.get("ok") is True:
         return
     why = str(answer.get("why"))[:2000]

@@ -31,7 +31,7 @@ class LinkTransport:
             for peer in peers:
                 outlet = self._links.outlets[peer]
                 if outlet.full:
-                    with self._waiting():
+                    with self._urgent_inlets():
                         outlet.send(batch.tag, memory)
                 else:
                     outlet.send(batch.tag, memory)
@@ -42,7 +42,7 @@ class LinkTransport:
         ]
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _urgent_inlets(self) -> Iterator[None]:
         """Take in everything that comes meanwhile: whoever waits must not keep others waiting."""
         _set_urgent(self._links.inlets, True)
         try:
@@ -52,7 +52,7 @@ class LinkTransport:
 
     def take(self, inlet: Inlet, tag: int) -> tuple[Tensor, int]:
         """Wait for a message."""
-        with self._waiting():
+        with self._urgent_inlets():
             return inlet.take(tag)
 
     def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:

@@ -93,20 +93,20 @@ class Outlet(LinkEnd):
         with suppress(OSError):
             self._bell.send(b"!")
         if not self._thread.is_alive():
-            self._put_away()
+            self._close_pipe()
 
     def _run(self) -> None:
         try:
             super()._run()
         finally:
-            self._put_away()
+            self._close_pipe()
 
-    def _put_away(self) -> None:
+    def _close_pipe(self) -> None:
         self._ear.close()
         self._bell.close()
 
     def _talk(self, sock: Connection, wanted: int) -> None:
-        self._arrived(wanted)
+        self._acknowledge(wanted)
         if wanted > self._made:
             raise ProtocolError(f"a wish for message {wanted} of {self._made}")
         sent = wanted  # the next one to send
@@ -118,18 +118,18 @@ class Outlet(LinkEnd):
                 self._begun = max(self._begun, sent)
             if following is not None:
                 _send(sock, *following)
-            self._listen(sock, 0 if following is not None else TICK)
+            self._read_acknowledgements(sock, 0 if following is not None else TICK)
 
-    def _listen(self, sock: Connection, seconds: float) -> None:
+    def _read_acknowledgements(self, sock: Connection, seconds: float) -> None:
         """Hear which messages are there, and whether the other end hangs up."""
         heard = ready(seconds, sock, self._ear)
         if self._ear in heard:
             with suppress(BlockingIOError):
                 self._ear.recv(4096)
         if sock in heard:
-            self._arrived(_COUNT.unpack(receive(sock, _COUNT.size))[0])
+            self._acknowledge(_COUNT.unpack(receive(sock, _COUNT.size))[0])
 
-    def _arrived(self, count: int) -> None:
+    def _acknowledge(self, count: int) -> None:
         with self.changed:
             while self._kept and self._kept[0][0].number < count:
                 self._bytes -= len(self._kept.popleft()[1])
@@ -193,7 +193,7 @@ class Inlet(LinkEnd):
                 continue
             header = header_of(receive(sock, HEADER_BYTES), self._next)
             if header.kind == BYE:
-                self._left(bytes(receive(sock, header.size)).decode(errors="replace"))
+                self._on_goodbye(bytes(receive(sock, header.size)).decode(errors="replace"))
                 return
             buffer, _ = self._pool.take((header.size,), torch.uint8)
             receive_into(sock, memory_of(buffer)[: header.size])
@@ -204,7 +204,7 @@ class Inlet(LinkEnd):
                 self.changed.notify_all()
             sock.sendall(_COUNT.pack(self._next))
 
-    def _left(self, why: str) -> None:
+    def _on_goodbye(self, why: str) -> None:
         with self.changed:
             self._next += 1
             self.said, self.closed = why[:2000] or "left", True

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from digrad.base.atomic import write_whole
+from digrad.base.files import write_whole
 from digrad_peers.keys import make_key
 from digrad_peers.membership import HUB, Membership, load_membership
 

@@ -142,8 +142,8 @@ class Membership:
         if not what or {"topology", "file"} & set(table):
             raise MembershipError("network needs either a topology or a file")
         for key in ("file", "push_file"):
-            table[key] = self._found(table.pop(key, ""))
-        file = self._found(what) if what == self.network.get("file") else ""
+            table[key] = self._resolve_path(table.pop(key, ""))
+        file = self._resolve_path(what) if what == self.network.get("file") else ""
         n = None if file else len(self.nodes)
         options = {key: value for key, value in table.items() if value not in ("", None)}
         known = dict.fromkeys(("push_file", "params", "seed", "weights", "push_graph"))
@@ -156,7 +156,7 @@ class Membership:
         _check_names(net, self.nodes)
         return net
 
-    def _found(self, file: str) -> str:
+    def _resolve_path(self, file: str) -> str:
         beside = self.folder / file
         return str(beside) if file and beside.is_file() else file
 
@@ -190,7 +190,7 @@ class Membership:
         if not self.experiment:
             hint = 'experiment = "experiment.toml", which `digrad init` writes'
             raise MembershipError(message("the file names no experiment", hint=hint))
-        return Path(self._found(self.experiment))
+        return Path(self._resolve_path(self.experiment))
 
     def contractible(self) -> bool:
         """Whether new links may be made: wanted, and every node can be dialled."""

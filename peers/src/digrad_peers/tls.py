@@ -52,11 +52,11 @@ class TLSConnection:
         """Whether bytes lie where the system does not know of them."""
         return bool(self.tls.pending() or self._coming.pending)
 
-    def shake(self) -> None:
+    def handshake(self) -> None:
         """Do the handshake."""
         self._finish(self.tls.do_handshake)
 
-    def unsealed(self) -> socket.socket:
+    def end_encryption(self) -> socket.socket:
         """End the encryption on both sides; return what is below it."""
         self._finish(self.tls.unwrap)
         return self._plain

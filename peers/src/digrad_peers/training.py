@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from digrad.algorithms import Algorithm
 from digrad.algorithms.asynchronous import Asynchronous
-from digrad.base.atomic import part_of
 from digrad.base.counters import Sampler
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import json_of
+from digrad.base.files import json_of, part_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
 from digrad.optim.tensor_files import read_tensors, write_tensors
@@ -85,7 +84,9 @@ def run_peer(
         rows.writerow(COLUMNS)
         if isinstance(job.method, Asynchronous):
             private = key if key is not None else key_file(membership.folder, node)
-            peer.act(Session(membership, node, private, _only_epochs(told)), experiment, rows)
+            peer.train_async(
+                Session(membership, node, private, _only_epochs(told)), experiment, rows
+            )
         else:
             peer.train(peer.join(file, key, told, experiment.scale_by_n_pi), experiment, rows)
     return record
@@ -138,7 +139,7 @@ class _Peer:
         start, self.resumed = job.problem.start(), None
         self._buffers = _buffers(job.problem)
         if resume:
-            start, self.resumed, self._buffers = _stored(place, start, self._buffers)
+            start, self.resumed, self._buffers = _load_model(place, start, self._buffers)
         self.x = nn.Parameter(start.clone())
 
     def join(
@@ -157,7 +158,7 @@ class _Peer:
     def train(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
         """Take all steps; write a row of numbers every so many of them."""
         try:
-            while not self._ended(opt, experiment, rows):
+            while not self._run_to_end(opt, experiment, rows):
                 opt.rejoin()
         except Exception as error:
             with suppress(DigradError):
@@ -165,10 +166,10 @@ class _Peer:
             raise
         opt.close()
 
-    def _ended(self, opt: Decentralized, experiment: Experiment, rows: Any) -> bool:
+    def _run_to_end(self, opt: Decentralized, experiment: Experiment, rows: Any) -> bool:
         """Take all steps; false if the others have gone on without this node, and it may join."""
         try:
-            self._take_all(opt, experiment, rows)
+            self._take_steps(opt, experiment, rows)
         except EvictedError as error:
             if not self.rejoins:
                 raise
@@ -176,8 +177,8 @@ class _Peer:
             return False
         return True
 
-    def _take_all(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
-        began, every = time.monotonic(), _every(experiment)
+    def _take_steps(self, opt: Decentralized, experiment: Experiment, rows: Any) -> None:
+        began, every = time.monotonic(), _record_interval(experiment)
         lr = self.job.trials.lr[0]
         while True:
             if opt.t % every == 0 or opt.t >= experiment.steps:
@@ -196,7 +197,7 @@ class _Peer:
                 self._store(self.x.detach(), opt.t, opt.epochs[-1])
                 return
 
-    def act(self, session: Session, experiment: Experiment, rows: Any) -> None:
+    def train_async(self, session: Session, experiment: Experiment, rows: Any) -> None:
         """Give as many gradients as there are steps, waiting for nobody."""
         began, lone = (
             time.monotonic(),
@@ -209,7 +210,7 @@ class _Peer:
             self._store(x, count, epoch)
 
         lone.rejoins = self.rejoins
-        lone.run(self._gradient, note, experiment.steps, _every(experiment), self._leave)
+        lone.run(self._gradient, note, experiment.steps, _record_interval(experiment), self._leave)
         session.close(leaving=self._leave.is_set())
 
     def _gradient(self, t: int, at: Tensor) -> Tensor:
@@ -244,7 +245,7 @@ class _Peer:
         part.replace(self._place)
 
 
-def _every(experiment: Experiment) -> int:
+def _record_interval(experiment: Experiment) -> int:
     return experiment.metrics_every or max(1, experiment.steps // 100)
 
 
@@ -253,7 +254,7 @@ def _buffers(problem: Problem) -> Tensor:
     return problem.buffers() if isinstance(problem, Buffered) else torch.empty(0)
 
 
-def _stored(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, int, Tensor]:
+def _load_model(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, int, Tensor]:
     """Return the model that a node has left, its steps, and its buffers."""
     try:
         tensors, about = read_tensors(place)

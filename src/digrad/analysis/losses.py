@@ -1,4 +1,4 @@
-"""What one loss does: which node or link the others cannot do without, and who goes on."""
+"""Single points of failure: nodes and links whose loss cuts others off, and what remains."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

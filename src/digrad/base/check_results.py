@@ -1,4 +1,4 @@
-"""Checks that somebody's class must pass, and what became of them."""
+"""Checks that a user's class must pass, and their results."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

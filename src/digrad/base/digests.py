@@ -1,4 +1,4 @@
-"""Checksums, by which results are told to belong to what made them."""
+"""Checksums that tie results to the networks, data and code that made them."""
 
 import hashlib
 import json

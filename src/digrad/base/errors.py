@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-SLIP = 0.8  # how alike two names are that differ by a slip of the pen
+SLIP = 0.8  # similarity of two names that differ by a typing error
 MOST_MEANT = 3
 LONGEST = 80  # letters of a value that an error shows
 # What can command a terminal or hide in a line: controls but for tab and newline, marks that
@@ -159,7 +159,7 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
 
 
 def _nearest(name: str, table: Mapping[str, Any]) -> list[str]:
-    """Return what was probably meant: a slip of the pen, names with that word, or the nearest."""
+    """Return what was probably meant: a typing error, names with that word, or the nearest."""
     word = name.lower().replace("_", "-")
     slip = get_close_matches(word, table, n=1, cutoff=SLIP)
     longer = [key for key in table if len(word) > 2 and word in key.lower().replace("_", "-")]

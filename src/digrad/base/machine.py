@@ -15,7 +15,7 @@ from digrad.base.errors import DigradError, ParameterError, message, short_repr
 
 CEILING = 2 << 30  # bytes
 SHARE = 0.8  # of what is free: others need some too
-SMALL = 32 << 20  # bytes that nobody asks about
+SMALL = 32 << 20  # bytes that are never refused
 VARIABLE = "DIGRAD_MEMORY"
 GIB = 2**30
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -60,7 +60,7 @@ def allowed_bytes() -> int:
 
 
 def free_memory() -> float:
-    """Return the free bytes, for all of what this process starts; infinite where nobody knows."""
+    """Return the free bytes, for this process and its children; infinite where unknown."""
     return min(_free(), default=inf)
 
 

@@ -121,7 +121,7 @@ def _names_instead(module: ModuleType, name: str) -> str:
 
 
 def _file(path: Path, digest: str) -> ModuleType:
-    # Once for each content: whoever names it twice gets the same class, whoever edits it a new one.
+    # Once for each content: the same file gives the same class, an edited one a new class.
     place = hashlib.sha256(bytes(path)).hexdigest()[:8]
     name = f"_{path.stem}_{place}_{digest[:8]}"
     if name in sys.modules:
@@ -154,7 +154,7 @@ def _neighbours_importable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _naming_the_code(where: str, name: str) -> Iterator[None]:
-    """Say where somebody's code failed, instead of a traceback through ours."""
+    """Say where the user's code failed, instead of a traceback through digrad."""
     try:
         yield
     except Exception as error:

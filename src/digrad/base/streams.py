@@ -41,7 +41,7 @@ def counted_uniforms(seed: int, purpose: int, steps: range, count: int) -> NDArr
     """Return numbers uniform on [0, 1), shape (steps, count): number k of step t for a purpose.
 
     A function of (seed, purpose, k, t) alone: the same wherever and in whatever pieces it is
-    asked for. Philox counts, so no step has to be drawn before another.
+    drawn. Philox is a counter, so no step depends on an earlier one.
 
     >>> whole, part = counted_uniforms(1, 0, range(3, 9), 5), counted_uniforms(1, 0, range(5, 7), 5)
     >>> bool((whole[2:4] == part).all())

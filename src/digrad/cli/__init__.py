@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def _show_warning(text: Warning | str, category: type[Warning], *about: Any) -> None:
-    """Print a former name in a line: nobody at a terminal wrote the line of code behind it."""
+    """Print a warning of a former name as one line, without the line of code behind it."""
     if issubclass(category, FormerNameWarning):
         warn(f"warning: {text}")
     else:

@@ -1,6 +1,6 @@
 """Names that the Tab key completes: read from the tables when it is pressed.
 
-Where nothing fits, the shell goes on to names of files.
+Without a match the shell completes names of files.
 """
 
 from collections.abc import Iterable

@@ -157,7 +157,7 @@ def _write_csv(counts: Any, classes: tuple[str, ...], path: Path) -> Path:
     import csv
     from io import StringIO
 
-    from digrad.base.atomic import write_whole
+    from digrad.base.files import write_whole
 
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")

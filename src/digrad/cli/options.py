@@ -163,7 +163,7 @@ class LoadOptions:
     ] = None
 
     def load(self) -> Any:
-        """Return it as networks take it."""
+        """Return it as an object of the networks."""
         from digrad.networks.traffic import Load
 
         return Load(self.model_mb, self.compute_ms, self.port_mbit)

@@ -17,7 +17,7 @@ def hide_bool_metavars(app: Any) -> None:
 
 
 def status(what: str, *, long: bool = False) -> Any:
-    """Show on a terminal that work goes on; elsewhere say so once, if it may take long."""
+    """Show a status line on a terminal; elsewhere print it once, if the work may take long."""
     from rich.console import Console
     from rich.text import Text
 

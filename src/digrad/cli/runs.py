@@ -44,7 +44,7 @@ def init(
 
     Example: digrad init mine.toml
     """
-    from digrad.base.atomic import write_whole
+    from digrad.base.files import write_whole
     from digrad.results.example import EXAMPLE
 
     if file.exists():

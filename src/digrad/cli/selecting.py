@@ -36,7 +36,7 @@ def read(
     label: list[str] | None = None,
 ) -> Any:
     """Read run folders and keep what is asked for."""
-    from digrad.results.selection import select
+    from digrad.results.best import select
     from digrad.results.trials import Results
 
     return select(Results.read(*folders), where or (), only or (), label or ())

@@ -1,4 +1,4 @@
-"""Before somebody's experiment runs somebody's code: say so, and ask."""
+"""Consent of the user before an experiment runs code that is not digrad's."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from digrad.cli.output import warn
 
 
 class UntrustedError(DigradError):
-    """An experiment that names code, and nobody who said that it may be run."""
+    """An experiment names code, and the user has not allowed it to run."""
 
 
 def ask_to_trust(experiment: Any, file: Path, trusted: bool) -> None:

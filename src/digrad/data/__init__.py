@@ -6,9 +6,9 @@ Also who holds which part of them (``splits``, ``shards``). No models and no tra
 
 from digrad.base.data_folders import MissingDataError, data_folder
 from digrad.data.fetching import FetchError, fetch
+from digrad.data.formats import read_text
 from digrad.data.images import Images, LabeledImages, counts_of
 from digrad.data.sets import DATASETS, Dataset, find_files, read_images
-from digrad.data.text import read_text
 
 __all__ = [
     "DATASETS",

@@ -12,10 +12,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from digrad.base.atomic import WriteError, create
 from digrad.base.errors import DigradError, ParameterError, lookup, message, param
-from digrad.data.mirrors import Remote
-from digrad.data.sets import DATASETS, SOURCE, home_of
+from digrad.base.files import WriteError, create
+from digrad.data.sets import DATASETS, SOURCE, Remote, home_of
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
@@ -115,7 +114,10 @@ def _receive(url: str, part: Path, remote: Remote, web: OpenerDirector, report: 
     with _blaming_mirror(), _answer(url, _size(part), web) as response:
         start = _start(response, _size(part), remote.size)
         if start is not None:
-            _check_length(response, remote.size - start)
+            wanted = str(remote.size - start)
+            length = response.headers.get("Content-Length", wanted)
+            if length != wanted:  # another file, such as a page that says sorry
+                raise _MirrorError(f"offers {length} bytes instead of {wanted}")
             _write(response, part, start, remote, report)
             return
     with _disk(part):  # an answer to another question than ours: ask for all of it
@@ -172,13 +174,6 @@ def _start(response: HTTPResponse, begun: int, size: int) -> int | None:
     if not begun:  # we asked for no part at all
         raise _MirrorError(f"sends a part of the file that was not asked for: {given!r}")
     return None
-
-
-def _check_length(response: HTTPResponse, wanted: int) -> None:
-    """Refuse another file at once, such as a page that says sorry."""
-    length = response.headers.get("Content-Length", str(wanted))
-    if length != str(wanted):
-        raise _MirrorError(f"offers {length} bytes instead of {wanted}")
 
 
 def _size(path: Path) -> int:

@@ -11,14 +11,92 @@ import numpy as np
 
 from digrad.base.data_folders import VARIABLE, MissingDataError, data_folder
 from digrad.base.errors import FileFormatError, lookup, message
-from digrad.data import mirrors
-from digrad.data.cifar import LOOSE, missing_cifar, read_cifar
-from digrad.data.idx import missing_idx, read_mnist
+from digrad.data.formats import (
+    LOOSE,
+    missing_cifar,
+    missing_idx,
+    name_file_in_errors,
+    read_cifar,
+    read_mnist,
+)
 from digrad.data.images import Images, LabeledImages
-from digrad.data.reading import name_file_in_errors
 
 DIGITS_TRAIN = 1500  # the first so many; the other 297 are the test set
 SOURCE = "scikit-learn"  # the package that the set "digits" comes with
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on the network.
+
+    Args:
+        name: of the file.
+        size: in bytes.
+        sha256: of its content.
+        mirrors: addresses that the name is appended to, the first to be tried first.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    mirrors: tuple[str, ...]
+
+
+# Sizes and SHA-256 of MNIST and Fashion-MNIST were computed from files whose MD5 are the published
+# ones. Those of CIFAR-10 are the ones that TensorFlow Datasets checks against; its authors publish
+# only an MD5, c32a1d4ab5d03f1284b67883e8d87530.
+_MNIST = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+# The address in the authors' README is plain http; this is the same bucket over https.
+_FASHION = (
+    "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+)
+_CIFAR = (
+    "https://www.cs.toronto.edu/~kriz/",
+    "https://cave.cs.toronto.edu/kriz/",
+    "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
+)
+
+_IDX = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+
+def _remotes(
+    mirrors: tuple[str, ...], names: tuple[str, ...], *known: tuple[int, str]
+) -> tuple[Remote, ...]:
+    """Return files of the same mirrors, from their sizes and checksums."""
+    return tuple(Remote(name, *one, mirrors) for name, one in zip(names, known, strict=True))
+
+
+MNIST = _remotes(
+    _MNIST,
+    _IDX,
+    (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
+FASHION_MNIST = _remotes(
+    _FASHION,
+    _IDX,
+    (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+    (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+)
+CIFAR_10 = _remotes(
+    _CIFAR,
+    ("cifar-10-binary.tar.gz",),
+    (170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+)
 
 
 def missing_digits(folder: Path) -> list[str]:
@@ -77,7 +155,7 @@ class Dataset:
     read: Callable[[Path], tuple[LabeledImages, LabeledImages]]
     missing: Callable[[Path], list[str]]
     folders: tuple[str, ...] = ()
-    files: tuple[mirrors.Remote, ...] = ()
+    files: tuple[Remote, ...] = ()
     unpacked: str = ""
     test_labels: str = ""
 
@@ -95,7 +173,7 @@ DATASETS: dict[str, Dataset] = {
         read=read_mnist,
         missing=missing_idx,
         folders=("mnist", "MNIST/raw"),  # the second is where torchvision puts them
-        files=mirrors.MNIST,
+        files=MNIST,
         test_labels="ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
     ),
     "fashion-mnist": Dataset(
@@ -112,7 +190,7 @@ DATASETS: dict[str, Dataset] = {
         read=read_mnist,
         missing=missing_idx,
         folders=("fashion-mnist", "FashionMNIST/raw"),
-        files=mirrors.FASHION_MNIST,
+        files=FASHION_MNIST,
         test_labels="3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
     ),
     "cifar-10": Dataset(
@@ -129,7 +207,7 @@ DATASETS: dict[str, Dataset] = {
         read=read_cifar,
         missing=missing_cifar,
         folders=("cifar-10",),
-        files=mirrors.CIFAR_10,
+        files=CIFAR_10,
         unpacked=LOOSE,
     ),
     "digits": Dataset(
@@ -162,7 +240,12 @@ def read_images(name: str, folder: str | Path | None = None) -> Images:
     place = find_files(name, folder)
     train, test = chosen.read(place)
     with name_file_in_errors(place, hint="check which files these are"):
-        _check_identity(name, test)
+        # Another set's files? Those of MNIST and Fashion-MNIST have the same names.
+        seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
+        for other, dataset in DATASETS.items():
+            if other != name and dataset.test_labels == seen:
+                hint = f"ask for {other}, or name the folder of {name}"
+                raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))
         return Images(name, train, test, chosen.classes, chosen.mean, chosen.std)
 
 
@@ -214,12 +297,3 @@ def home_of(name: str, folder: str | Path | None = None) -> Path:
     """Return the folder that a set is fetched into: a subfolder of that of all data."""
     root = data_folder(folder)
     return root if root.name == name else root / name
-
-
-def _check_identity(name: str, test: LabeledImages) -> None:
-    """Refuse another set's files: those of MNIST and Fashion-MNIST have the same names."""
-    seen = sha256(test.labels.astype(np.uint8).tobytes()).hexdigest()
-    for other, dataset in DATASETS.items():
-        if other != name and dataset.test_labels == seen:
-            hint = f"ask for {other}, or name the folder of {name}"
-            raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))

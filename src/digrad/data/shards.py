@@ -51,12 +51,12 @@ class NodeSampler(BatchSampler[list[int]]):
         start: int = 0,
         steps: int | None = None,
     ) -> None:
-        _check(size=(size, 1), batch=(batch, 1), node=(node, 0), start=(start, 0))
-        seed = seed_of(seed)
-        if steps is not None:
-            _check(steps=(steps, 1))
-        self.size, self.batch, self.seed, self.node = size, batch, seed, node
-        self.start, self.steps = start, steps
+        whole(size, "size", least=1)
+        whole(batch, "batch", least=1)
+        whole(node, "node")
+        whole(start, "start")
+        self.size, self.batch, self.seed, self.node = size, batch, seed_of(seed), node
+        self.start, self.steps = start, steps if steps is None else whole(steps, "steps", least=1)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield lists of indices into the node's shard."""
@@ -108,7 +108,8 @@ def shard(
         raise ParameterError(
             message(f"{type(dataset).__name__} has no length", hint="use a map-style dataset")
         )
-    _check(node=(node, 0), nodes=(nodes, 1))
+    whole(node, "node")
+    whole(nodes, "nodes", least=1)
     if node >= nodes:
         raise ParameterError(message(f"there is no node {node} of {nodes}", hint="count from 0"))
     if labels is None:
@@ -175,8 +176,3 @@ def _labels(dataset: Any) -> ArrayLike:
                 hint="pass labels=, one for each sample",
             )
         ) from None
-
-
-def _check(**numbers: tuple[int, int]) -> None:
-    for name, (value, least) in numbers.items():
-        whole(value, name, least=least)

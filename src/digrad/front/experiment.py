@@ -19,12 +19,7 @@ from digrad.clocks import clock as make_clock
 from digrad.front.networks import labelled
 from digrad.networks.registry import DEFAULT_N
 from digrad.problems import ModuleProblem, Problem
-from digrad.results.experiment import (
-    AlgorithmSpec,
-    Experiment,
-    KindSpec,
-    NetworkSpec,
-)
+from digrad.results.experiment import AlgorithmSpec, Experiment, KindSpec, NetworkSpec
 from digrad.runs.planning import Overrides
 
 PLAIN = bool | int | float | str  # values that a file can hold
@@ -138,12 +133,10 @@ def _dtype(problem: Problem | None) -> str:
 def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[Any], str]]:
     """Return algorithms by label, each with the name it was given by, if any."""
     if isinstance(given, Mapping):
-        return {
-            str(label): _compress(*_method(one, clock), compress) for label, one in given.items()
-        }
+        return {str(label): _method(one, clock, compress) for label, one in given.items()}
     found: dict[str, tuple[Method[Any], str]] = {}
     for one in given if isinstance(given, list | tuple) else [given]:
-        method, name = _compress(*_method(one, clock), compress)
+        method, name = _method(one, clock, compress)
         label = name or repr(method)
         if label in found:
             hint = "give them labels: {label: algorithm, ...}"
@@ -164,17 +157,12 @@ def _name(method: Any, clock: bool) -> str:
     return {cls: name for name, cls in names_of_methods(clock=clock).items()}.get(type(method), "")
 
 
-def _method(one: Any, clock: bool) -> tuple[Method[Any], str]:
+def _method(one: Any, clock: bool, compress: Any) -> tuple[Method[Any], str]:
+    """Return a method, with small messages if they are wanted, and the name of what is in it."""
     method = as_method(one, clock=clock)
-    if isinstance(one, str):
-        return method, one
-    plain = _name(method, clock)
-    return method, plain if plain and method == type(method)() else ""
-
-
-def _compress(method: Method[Any], name: str, compress: Any) -> tuple[Method[Any], str]:
-    """Return a method with small messages, if they are wanted, and the name of what is in it."""
-    return (method if compress is None else compressed(method, compress)), name
+    plain = one if isinstance(one, str) else _name(method, clock)
+    name = plain if isinstance(one, str) or (plain and method == type(method)()) else ""
+    return method if compress is None else compressed(method, compress), name
 
 
 def _describe_algorithm(

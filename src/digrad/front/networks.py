@@ -19,6 +19,7 @@ from digrad.networks.files import load_slot
 from digrad.networks.registry import AnyNetworkLike, as_graph, is_file, largest_part
 from digrad.networks.traffic import Load
 from digrad.networks.weights import PushGraph, weigh
+from digrad.results.experiment import option_text
 from digrad.theory import Setting
 
 Source = AnyNetworkLike | str | Path
@@ -72,7 +73,7 @@ def network(
             keep=keep,
             loss=loss,
             push_file=None if push_file is None else str(push_file),
-            params={key: _text(value) for key, value in params.items()},
+            params={key: option_text(value) for key, value in params.items()},
             seed=seed,
             weights=weights,
             push_graph=push_graph,
@@ -202,10 +203,6 @@ def _label(what: Source) -> str:
     if isinstance(what, Network | Timetable):
         return what.title
     return "" if isinstance(what, Digraph) else str(getattr(what, "name", ""))  # of networkx
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def compare(

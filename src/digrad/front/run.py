@@ -106,13 +106,16 @@ class Run:
         Args:
             which: ``network``, ``algorithm``, ``lr``, ``seed``; as many as it takes to name one.
         """
+        row = self._row(which)
+        return row if self.problem is None else row[: self.problem.dim]
+
+    def _row(self, which: dict[str, Any]) -> Tensor:
         job, trial = self._trial(which)
         if job.answers is None:
             network, algorithm, *_ = job.labels[trial]
             what = f"{algorithm} on {network} has only come to step {job.t}"
             raise RunFolderError(message(what, hint="resume the run first"))
-        row = torch.from_numpy(np.array(job.answers[trial]))
-        return row if self.problem is None else row[: self.problem.dim]
+        return torch.from_numpy(np.array(job.answers[trial]))
 
     def module(self, **which: Any) -> nn.Module:
         """Return the answer of one trial as a module, for a run of one.
@@ -123,11 +126,7 @@ class Run:
         if not isinstance(self.problem, ModuleProblem):
             hint = "pass problem= to Run.open" if self.problem is None else "take answer() instead"
             raise ParameterError(message("the run's problem is not that of a module", hint=hint))
-        self.answer(**which)  # or says why there is none
-        job, trial = self._trial(which)
-        assert job.answers is not None
-        row = torch.from_numpy(np.array(job.answers[trial]))  # with its buffers
-        return self.problem.module(row.to(self.problem.start().device))
+        return self.problem.module(self._row(which).to(self.problem.start().device))
 
     def best(self, by: str = "") -> list[Best]:
         """Return the best step size of each method on each network.

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from digrad.base.atomic import write_whole
 from digrad.base.data_folders import cache_folder
 from digrad.base.errors import DigradError
+from digrad.base.files import write_whole
 
 STREAMS = 4  # a step of 16 ResNet-18 took 141, 106 and 103 ms with 1, 4 and 8 of them
 REPLAYS = 5

@@ -24,7 +24,7 @@ UNITS: dict[str, dict[str, float]] = {
 class LinkAttributes:
     """Which attributes of a file's links are what, each as ``name`` or ``name:unit``.
 
-    Where nothing is said, attributes of the very names ``latency``, ``bandwidth`` and ``cost``
+    By default attributes of the very names ``latency``, ``bandwidth`` and ``cost``
     are taken. The third column of a list without a first line of names is called 3.
     """
 
@@ -107,7 +107,7 @@ def read_capacities(
     attributes: LinkAttributes,
     names: Sequence[str],
 ) -> tuple[Capacities | None, list[str]]:
-    """Return what the columns say about the links, and the columns that nobody asked for."""
+    """Return what the columns say about the links, and the columns that were not used."""
     values, used, why = {}, set(), dict[str, str]()
     usual = {name.lower(): name for name in columns}
     for kind in UNITS:
@@ -118,7 +118,7 @@ def read_capacities(
         numbers, wrong = _numbers(columns[column])
         if wrong is None:
             wrong = _first_wrong(numbers, kind)
-        if wrong is not None and spec is None:  # nobody said that it is one, and it is told why
+        if wrong is not None and spec is None:  # found by its name alone: skipped, with the reason
             link = " -> ".join(names[k] for k in links[wrong].tolist())
             why[column] = f", as {link} has {str(columns[column][wrong])[:40]!r}"
             continue

@@ -88,7 +88,7 @@ class Chances:
 
     @property
     def silent(self) -> bool:
-        """Whether messages are lost that nobody hears of."""
+        """Whether messages are lost without notice to sender or receiver."""
         return self.loss.share > 0 and self.loss.kind == "silent"
 
     @property

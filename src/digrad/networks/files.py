@@ -31,10 +31,9 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.base.atomic import write_whole
 from digrad.base.checks import flag, kind_of
 from digrad.base.errors import DigradError, FileFormatError, NetworkError, ParameterError, message
-from digrad.base.files import check_bytes, read_bounded, text_of
+from digrad.base.files import check_bytes, read_bounded, text_of, write_whole
 from digrad.networks.capacities import UNITS, LinkAttributes, check_unnamed
 from digrad.networks.digraph import Digraph
 from digrad.networks.lists import (
@@ -192,7 +191,7 @@ def _naming_the_file(where: str, hint: str = "") -> Iterator[None]:
     except DigradError as error:
         hint = "" if "  hint: " in str(error) else hint
         raise type(error)(message(f"{where}: {error}", hint=hint)) from error
-    except Exception as error:  # there is no end to what parsers raise when fed rubbish
+    except Exception as error:  # parsers raise anything on damaged input
         said = " ".join(f"cannot be read ({type(error).__name__}: {error})".split())[:200]
         if isinstance(error, OSError) and error.strerror:  # the system's word, not a parser's
             said, hint = error.strerror, "check the path, and who may read and write there"

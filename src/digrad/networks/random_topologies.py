@@ -166,7 +166,7 @@ def _probability(name: str, p: float) -> float:
 
 
 def _chance_all_fed(n: int, p: float) -> float:
-    """Bound the chance of strong connectivity: every node must hear from somebody."""
+    """Bound the chance of strong connectivity: every node needs an in-neighbour."""
     return float((-np.expm1((n - 1) * np.log1p(-p))) ** n) if p < 1 else 1.0
 
 
@@ -194,7 +194,7 @@ def _draw_in_batches(chances: NDArray[np.float64], draw: Draws, what: str) -> Di
 def _strong(links: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Say which graphs of a stack are strongly connected, by squaring reachability."""
     n = links.shape[-1]
-    # Almost all graphs fail because somebody hears or is heard by nobody: drop those first.
+    # Almost all graphs fail by a node without an in- or out-neighbour: drop those first.
     heard, hears = np.asarray(links.any(axis=1)), np.asarray(links.any(axis=2))
     fed = (heard & hears).all(axis=1) | (n == 1)
     strong = np.zeros(len(links), dtype=bool)

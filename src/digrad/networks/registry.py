@@ -268,7 +268,7 @@ def _topology(
 
 
 def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) -> Network:
-    """Keep a network's own weights unless others are asked for."""
+    """Keep a network's own weights unless others are requested."""
     if weights is None and push_graph == "same":
         return net
     if net.pull_graph != net.push_graph:

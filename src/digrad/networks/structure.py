@@ -33,7 +33,7 @@ def source_parts(W: csr_array) -> list[Nodes]:
 def roots(W: csr_array) -> Nodes:
     """Return the root set R_W: the nodes from which every node can be reached  (section 1.3).
 
-    It is the one strongly connected part that nobody outside it feeds; empty when there
+    It is the one strongly connected part without a link from outside; empty when there
     are several such parts, since then no node reaches them all.
 
     >>> roots(csr_array([[1.0, 0.0], [0.5, 0.5]])).tolist()

@@ -269,7 +269,7 @@ class Timetable:
 
     @cached_property
     def quiet(self) -> Slot:
-        """Return the slot in which nobody sends anything."""
+        """Return the slot in which nothing is sent."""
         alone = eye_array(self.n, format="csr")
         return Slot(alone, alone, self.slots[0].names)
 

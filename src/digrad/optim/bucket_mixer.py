@@ -163,7 +163,7 @@ class LossyBucketMixer(BucketMixer):
         return self._once(rows, lambda: self.net.parcels(rows, *changes))
 
 
-def turns(net: OutMixer, sampler: Sampler, t: int) -> BucketMixer:
+def bucket_mixer(net: OutMixer, sampler: Sampler, t: int) -> BucketMixer:
     """Return the verbs for one step."""
     kind = BucketMixer if getattr(net, "arrives", None) is None else LossyBucketMixer
     return kind(net, sampler, t)

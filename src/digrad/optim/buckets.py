@@ -68,7 +68,7 @@ class Bucket:
         """Take over a state, and put its point into the models; what is lent is copied."""
         point = algorithm.point(state)
         kept = {
-            name: self._own(name, value, state, lent)
+            name: self._own_copy(name, value, state, lent)
             for name, value in state._asdict().items()
             if value is not None and value is not point
         }
@@ -77,13 +77,15 @@ class Bucket:
             self.models.copy_(point)
         self.state = state._replace(**kept, **shown)
 
-    def _own(self, name: str, value: Tensor, state: Any, lent: Tensor | None) -> Tensor:
+    def _own_copy(self, name: str, value: Tensor, state: Any, lent: Tensor | None) -> Tensor:
         """Copy what lies in the models, which may change, in gradients or in larger memory."""
-        if _whole(value) and not any(same_memory(value, other) for other in (self.models, lent)):
+        if _owns_memory(value) and not any(
+            same_memory(value, other) for other in (self.models, lent)
+        ):
             return value
         before: Tensor | None = getattr(self.state, name)
         kept = any(same_memory(before, other) for other in (*state, self.models))
-        if before is None or before.shape != value.shape or kept or not _whole(before):
+        if before is None or before.shape != value.shape or kept or not _owns_memory(before):
             return value.clone(memory_format=torch.contiguous_format)
         return before.copy_(value)  # where the last step's was, which is in the cache
 
@@ -109,7 +111,7 @@ class Bucket:
         return slot.flat(parameter.grad)[first:last]
 
 
-def _whole(value: Tensor) -> bool:
+def _owns_memory(value: Tensor) -> bool:
     """Whether a tensor has all of its memory for itself, and a place for every number."""
     return value.untyped_storage().nbytes() == value.numel() * value.element_size()
 

@@ -36,7 +36,7 @@ class Buffers:
         self._check_alike(named)
         self._variances = variances_of(modules[0]) if modules else {}
         self._aside: list[dict[str, Tensor]] = []  # the own ones, while others are in their place
-        passing = _passing(modules[0]) if modules else set()
+        passing = _non_persistent(modules[0]) if modules else set()
         self._stored = {_plain(name): name for name in self.names if name not in passing}
 
     @classmethod
@@ -86,13 +86,13 @@ class Buffers:
             yield
             return
         with self.set_aside():
-            self._put([self._average(link, _even(n), like)] * len(self._modules))
+            self._put([self._average(link, _equal_weights(n), like)] * len(self._modules))
             yield
 
     def take_over(self, rows: Rows, without: Sequence[int], *, fresh: bool) -> None:
         """Give nodes that are new the others' buffers; every rank has to, fresh or not."""
         if self.names:
-            found = self._average(rows.engine, _even(rows.n, without), rows.models)
+            found = self._average(rows.engine, _equal_weights(rows.n, without), rows.models)
             self._put([found] * len(self._modules) if fresh else [])
 
     def state(self, row: int) -> dict[str, list[Tensor]]:
@@ -107,14 +107,16 @@ class Buffers:
         """Find the own nodes' buffers among stored variables; none if they were not stored."""
         there = [key.removeprefix(PREFIX) for key in nodes[0] if key.startswith(PREFIX)]
         if self._stored and not there:
-            warn(_told_of_none(list(self._stored)), stacklevel=4)
+            warn(_no_buffers_text(list(self._stored)), stacklevel=4)
             return []
         if set(there) != set(self._stored):
-            raise CheckpointError(_told_of_others(there, list(self._stored), bool(self._modules)))
+            raise CheckpointError(
+                _other_buffers_text(there, list(self._stored), bool(self._modules))
+            )
         own = nodes if self._stored else ()
-        return [self._shaped(row, node) for row, node in enumerate(own)]
+        return [self._node_buffers(row, node) for row, node in enumerate(own)]
 
-    def _shaped(self, row: int, node: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _node_buffers(self, row: int, node: Mapping[str, Tensor]) -> dict[str, Tensor]:
         named, made = self._named(row), {}
         for said, name in self._stored.items():
             value, own = node.get(PREFIX + said), named[name]
@@ -162,14 +164,14 @@ class Buffers:
         ]
 
 
-def _even(n: int, without: Sequence[int] = ()) -> Tensor:
+def _equal_weights(n: int, without: Sequence[int] = ()) -> Tensor:
     """Return equal weights of n nodes that add up to one, some nodes' not counted."""
     weights = torch.ones(n, dtype=torch.float64)
     weights[list(without)] = 0
     return weights / weights.sum()
 
 
-def _passing(module: nn.Module) -> set[str]:
+def _non_persistent(module: nn.Module) -> set[str]:
     """Return the names of the buffers that a module does not store."""
     return {
         f"{place}.{name}" if place else name
@@ -183,31 +185,32 @@ def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
-def _told_of_none(own: Sequence[str]) -> str:
-    what = f"the stored state has no buffers: {_some(own)} stay as they are, and are not resumed"
+def _no_buffers_text(own: Sequence[str]) -> str:
+    names = _first_names(own)
+    what = f"the stored state has no buffers: {names} stay as they are, and are not resumed"
     hint = "load them yourself, or let the model see some batches in training mode"
     return message(what, hint=f"{hint}; what is stored from now on has them")
 
 
-def _told_of_others(there: Sequence[str], own: Sequence[str], known: bool) -> str:
+def _other_buffers_text(there: Sequence[str], own: Sequence[str], known: bool) -> str:
     if not known:
-        what = f"buffers are stored, {_some(there)}, but the optimizer knows of no model"
+        what = f"buffers are stored, {_first_names(there)}, but the optimizer knows of no model"
         hint = "pass the model itself, Decentralized(model, ...), or model=model beside groups"
         return message(what, hint=hint)
     lacking = [name for name in own if name not in there]
     odd = [name for name in there if name not in own]
-    said = [f"it has no {_some(lacking)}"] if lacking else []
-    said += [f"it has {_some(odd)}, which the model has not"] if odd else []
+    said = [f"it has no {_first_names(lacking)}"] if lacking else []
+    said += [f"it has {_first_names(odd)}, which the model has not"] if odd else []
     what = f"the stored buffers are of another model: {'; '.join(said)}"
     return message(what, hint="load what this very model has stored")
 
 
-def _is_whole(buffer: Tensor) -> bool:
+def _is_integer(buffer: Tensor) -> bool:
     return not buffer.is_floating_point()
 
 
@@ -215,7 +218,7 @@ def _flat(buffers: Iterable[Tensor]) -> Tensor:
     parts: list[Tensor] = []
     for buffer in buffers:
         flat = buffer.flatten()
-        if _is_whole(buffer):
+        if _is_integer(buffer):
             whole = flat.long()
             parts += [(whole % DIGIT).double(), (whole // DIGIT).double()]
         else:
@@ -229,7 +232,7 @@ def _cut(flat: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
         size = buffer.numel()
         value = flat[start : start + size]
         start += size
-        if _is_whole(buffer):
+        if _is_integer(buffer):
             value = (value + DIGIT * flat[start : start + size]).round()
             start += size
         made.append(value.view(buffer.shape))

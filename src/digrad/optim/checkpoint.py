@@ -24,14 +24,19 @@ from zlib import crc32
 import torch
 
 from digrad import __version__
-from digrad.base.atomic import write_whole
 from digrad.base.checks import kind_of, whole
 from digrad.base.errors import FileFormatError, message, short_repr
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.optim.decentralized import Decentralized
-from digrad.optim.json_values import Tensors, decode, encode
 from digrad.optim.state import CheckpointError, node_name
-from digrad.optim.tensor_files import read_tensors, seal_of, write_tensors
+from digrad.optim.tensor_files import (
+    Tensors,
+    decode,
+    encode,
+    read_tensors,
+    stored_checksum,
+    write_tensors,
+)
 
 FORMAT = 2  # 1 had no checksum over what is beside the numbers
 _NAME = re.compile(r"step-(\d{6,})(?:\.(\d+))?")
@@ -67,11 +72,13 @@ def save_checkpoint(
     first = opt.engine.rank == 0
     opt.compare_options()
     # All ranks look before rank 0 makes anything, so that they find the same name free.
-    place = _together(opt, lambda: _free(folder, opt.t), "look into the folder")
+    place = _on_all_ranks(opt, lambda: _free(folder, opt.t), "look into the folder")
     part = place.with_name(place.name + ".part")
-    _together(opt, lambda: _make(part) if first else None, "make the folder")
-    _together(opt, lambda: _write_nodes(part, opt, extra or {}), "write its nodes")
-    _together(opt, lambda: _finish(part, place, opt) if first else None, "finish the checkpoint")
+    _on_all_ranks(opt, lambda: _make(part) if first else None, "make the folder")
+    _on_all_ranks(opt, lambda: _write_nodes(part, opt, extra or {}), "write its nodes")
+    _on_all_ranks(
+        opt, lambda: _finish(part, place, opt) if first else None, "finish the checkpoint"
+    )
     if first:
         _prune(folder, keep)
     return place
@@ -87,14 +94,14 @@ def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | 
         checkpoint, and then nothing is changed.
     """
     opt.check_storable("load_checkpoint")
-    place = _together(opt, lambda: latest(folder), "look for checkpoints")
+    place = _on_all_ranks(opt, lambda: latest(folder), "look for checkpoints")
     steps = _from_all(opt, 0 if place is None else 1 + _order(place)[0])
     if len(set(steps)) > 1:
         what = f"not all ranks find the same checkpoint in {folder}: rank {opt.engine.rank} "
         what += f"finds {'none' if place is None else place.name}"
         hint = "use a folder that all machines see"
         raise CheckpointError(message(what, hint=hint))
-    return None if place is None else _together(opt, lambda: _load(place, opt), "load")
+    return None if place is None else _on_all_ranks(opt, lambda: _load(place, opt), "load")
 
 
 def latest(folder: str | Path) -> Path | None:
@@ -150,7 +157,7 @@ def _finish(part: Path, place: Path, opt: Decentralized) -> None:
         "digrad": __version__,
         "nodes": opt.network.n,
         "run": opt.run_state(),
-        "checksums": [seal_of(_node_file(part, node)) for node in range(opt.network.n)],
+        "checksums": [stored_checksum(_node_file(part, node)) for node in range(opt.network.n)],
         "param_groups": _groups(opt),
     }
     manifest["crc32"] = _checksum(manifest)
@@ -200,13 +207,13 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
         prefix = "state."
         state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         nodes[node_name(node)] = state
-        with _damaged(_node_file(place, node)):
+        with _reading(_node_file(place, node)):
             if about["crc32"] != manifest["checksums"][node]:
                 raise FileFormatError("it belongs to another checkpoint, or to another node")
             extras.append(decode(json_of(about.get("extra", "{}")), tensors))
             if "param_groups" in about:  # else older: all got those of rank 0
                 groups.append(json_of(about["param_groups"]))
-    with _damaged(place / _MANIFEST):
+    with _reading(place / _MANIFEST):
         own = [decode(group, {}) for group in (groups or [manifest["param_groups"]])[0]]
     opt.load_state_dict({"state": nodes, "param_groups": own, "run": manifest["run"]})
     extra: dict[str, Any] = extras[0]
@@ -214,7 +221,7 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    with _damaged(path):
+    with _reading(path):
         said: dict[str, Any] = json_of(plain_bytes(path))
         if not isinstance(said, dict) or said.get("format") is None:
             raise FileFormatError("it is no table with a format")
@@ -228,7 +235,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _damaged(path: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     """Name the file that cannot be read, and say what is left."""
     try:
         yield
@@ -237,7 +244,7 @@ def _damaged(path: Path) -> Iterator[None]:
         raise FileFormatError(message(f"{path} cannot be read: {error}", hint=hint)) from error
 
 
-def _together(opt: Decentralized, work: Callable[[], T], what: str) -> T:
+def _on_all_ranks(opt: Decentralized, work: Callable[[], T], what: str) -> T:
     """Do something on every rank, and end on every rank if it fails on one."""
     try:
         done, error = work(), None

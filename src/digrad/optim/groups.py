@@ -118,21 +118,23 @@ class Groups:
 
     def settings(self, groups: Sequence[Mapping[str, Any]], per_lr: float) -> list[GroupOptions]:
         """Return what each group asks for now."""
-        return [self._setting(group, per_lr) for group in groups]
+        return [self._group_options(group, per_lr) for group in groups]
 
-    def _setting(self, group: Mapping[str, Any], per_lr: float) -> GroupOptions:
+    def _group_options(self, group: Mapping[str, Any], per_lr: float) -> GroupOptions:
         check_numbers(lr=group["lr"], weight_decay=group["weight_decay"])
         lr, decay = float(group["lr"]) * per_lr, float(group["weight_decay"])
         if self._rule is None:
             return GroupOptions(self.algorithm, lr, decay)
         options = tuple((key, _plain(group[key])) for key in self._rule.options)
         inside = (("weight_decay", decay if self.decoupled else 0.0),)
-        algorithm = _having(self.algorithm, self._rule, options + inside)
+        algorithm = _with_options(self.algorithm, self._rule, options + inside)
         return GroupOptions(algorithm, lr, 0.0 if self.decoupled else decay)
 
 
 @lru_cache(maxsize=64)  # the same at every step, unless a scheduler changes it
-def _having(algorithm: Any, rule: Any, options: tuple[tuple[str, Any], ...]) -> Algorithm[Any]:
+def _with_options(
+    algorithm: Any, rule: Any, options: tuple[tuple[str, Any], ...]
+) -> Algorithm[Any]:
     wanted: Inner = rule.having(dict(options))
     if algorithm.rule is None and not wanted.names:
         plain: Algorithm[Any] = algorithm

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.errors import ParameterError, message
-from digrad.optim.refusals import check_kinds, check_module, check_parameter, twice
+from digrad.optim.refusals import check_kinds, check_module, check_parameter, listed_twice
 
 Entry: TypeAlias = Tensor | tuple[str, Tensor]
 Group: TypeAlias = Mapping[str, Any]
@@ -224,7 +224,7 @@ def _group(group: Group, count: int) -> _Group:
         name, parameter = entry if isinstance(entry, tuple) else (f"parameter {k}", entry)
         check_parameter(name, parameter)
         if id(parameter) in entries:
-            raise twice(name, "its parameter group", entries[id(parameter)][0])
+            raise listed_twice(name, "its parameter group", entries[id(parameter)][0])
         entries[id(parameter)] = name, parameter
     options = {key: value for key, value in group.items() if key != "params"}
     return _Group(list(entries.values()), options, bool(given) and isinstance(given[0], tuple))
@@ -240,7 +240,7 @@ def _check_once(models: Sequence[Sequence[_Group]]) -> None:
                 hint = "give every node a model of its own"
                 raise ParameterError(message("two nodes share a parameter", hint=hint))
             if where != (node, k, name):
-                raise twice(name, f"parameter groups {where[1]} and {k}", where[2])
+                raise listed_twice(name, f"parameter groups {where[1]} and {k}", where[2])
 
 
 def _torch_group(same: Sequence[_Group]) -> dict[str, Any]:

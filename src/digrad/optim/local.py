@@ -31,14 +31,14 @@ class LocalMixer:
     ) -> Tensor:
         """R(X + Σ αD)."""
         self._count(self._links[0], rows)
-        return _placed(self._net.pull(rows, *changes), out)
+        return _write_to(self._net.pull(rows, *changes), out)
 
     def push(
         self, rows: Tensor, /, *changes: Change, of: str = "", out: Tensor | None = None
     ) -> Tensor:
         """C(X + Σ αD)."""
         self._count(self._links[1], rows)
-        return _placed(self._net.push(rows, *changes), out)
+        return _write_to(self._net.push(rows, *changes), out)
 
     def mean(self, rows: Tensor, /) -> Tensor:
         """Every row replaced by the mean of all."""
@@ -112,5 +112,5 @@ class LocalEngine:
         """Do nothing."""
 
 
-def _placed(rows: Tensor, out: Tensor | None) -> Tensor:
+def _write_to(rows: Tensor, out: Tensor | None) -> Tensor:
     return rows if out is None else out.copy_(rows)

@@ -55,7 +55,7 @@ def check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> Non
                 raise ParameterError(message(what, hint=hint))
 
 
-def twice(name: str, where: str, other: str) -> ParameterError:
+def listed_twice(name: str, where: str, other: str) -> ParameterError:
     """Return the error for a parameter that stands in two places."""
     too = f", as {other} too" if other != name else ""
     hint = "list every parameter once: model.parameters() does, also where weights are tied"
@@ -70,17 +70,17 @@ def refuse_wrapped(models: Sequence[Sequence[Tensor]], group: Any) -> None:
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return
-    if not _averaging(models, group):
+    if not _ranks_averaged(models, group):
         return
     gc.collect()  # a wrapper that nobody has any more does nothing
-    if ranks := _averaging(models, group):
+    if ranks := _ranks_averaged(models, group):
         what = f"the model is wrapped in DistributedDataParallel, which averages over {ranks} ranks"
         hint = "remove the DistributedDataParallel(...) line: the network does the exchange; with "
         hint += "Accelerate, prepare the loader and the optimizer, not the model"
         raise ParameterError(message(what, hint=hint))
 
 
-def _averaging(models: Sequence[Sequence[Tensor]], group: Any) -> int:
+def _ranks_averaged(models: Sequence[Sequence[Tensor]], group: Any) -> int:
     """Return over how many ranks a wrapper averages gradients of several nodes; 0 if none does."""
     nodes = {*distributed.get_process_group_ranks(group or distributed.group.WORLD)}
     own = {id(parameter) for model in models for parameter in model}

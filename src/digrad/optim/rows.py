@@ -9,7 +9,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Algorithm, Needs
 from digrad.base.counters import Sampler
 from digrad.engines.processes.faults import PeerError
-from digrad.optim.bucket_mixer import OptimizerEngine, OutMixer, turns
+from digrad.optim.bucket_mixer import OptimizerEngine, OutMixer, bucket_mixer
 from digrad.optim.buckets import Bucket, cut
 from digrad.optim.groups import GroupOptions
 from digrad.optim.layout import Layout
@@ -94,7 +94,7 @@ class Rows:
         t, k = divmod(t, self.algorithm.local_steps + 1)
         if k < self.algorithm.local_steps:
             return self._at_home(settings, scale, skip)
-        taken = turns(self.engine.at(t), self._sampler, t)
+        taken = bucket_mixer(self.engine.at(t), self._sampler, t)
         overwrites = self.algorithm.overwrites
         for bucket in self.buckets:
             algorithm, lr, decay = settings[bucket.group]

@@ -58,7 +58,7 @@ def restore(
     dim = max(bucket.columns.stop for bucket in buckets)
     models = buckets[0].models
     there = {
-        name: [_checked(node, name, dim if full else 1, models.dtype) for node in nodes]
+        name: [_check_variable(node, name, dim if full else 1, models.dtype) for node in nodes]
         for name, full in costs(algorithm).variables.items()
         if name not in missing.split(",")
     }
@@ -76,7 +76,7 @@ def restore(
         bucket.settle(algorithm, type(bucket.state)(**full, **shared))
 
 
-def _checked(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtype) -> Tensor:
+def _check_variable(node: Mapping[str, Tensor], name: str, size: int, dtype: torch.dtype) -> Tensor:
     value = node.get(name)
     kinds = (dtype,) if size > 1 else (dtype, torch.float32)  # steps are counted in the latter
     if value is None or value.shape != (size,) or value.dtype not in kinds:
@@ -142,7 +142,7 @@ def node_name(node: int) -> str:
     return f"node {node}"
 
 
-def joined(parts: Pieces) -> Iterator[tuple[str, Tensor]]:
+def join_pieces(parts: Pieces) -> Iterator[tuple[str, Tensor]]:
     """Yield each variable as one tensor of its own."""
     for name, tensors in parts.items():
         yield name, torch.cat(list(tensors))

@@ -48,7 +48,7 @@ class StoredOptimizer(torch.optim.Optimizer):
         those of all ranks, and any layout of blocks can load them.
         """
         nodes = {
-            state.node_name(node): dict(state.joined(self.node_state(row)))
+            state.node_name(node): dict(state.join_pieces(self.node_state(row)))
             for row, node in enumerate(self.engine.nodes.tolist())
         }
         return {**super().state_dict(), "state": nodes, "run": self.run_state()}

@@ -2,6 +2,10 @@
 
 Eight bytes with the header's length, the header, the data. Nothing is ever unpickled; a
 checksum over the header and the data finds damage. Other programs can read these files.
+
+Nested values that a user stores along with a run become JSON, their tensors stand beside it. JSON
+knows neither tuples nor tables with numbers as keys, and states of schedulers have both; they are
+written as tables with one key that begins with a dollar sign.
 """
 
 import json
@@ -14,11 +18,11 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from digrad.base.atomic import create
 from digrad.base.errors import FileFormatError, ParameterError, message
-from digrad.base.files import json_of
+from digrad.base.files import DEEPEST, create, json_of
 from digrad.base.machine import check_memory
 
+Tensors = dict[str, Tensor]
 KINDS = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -33,8 +37,63 @@ KINDS = {
 }
 _NAMES = {dtype: name for name, dtype in KINDS.items()}
 LONGEST_HEADER = 100 << 20  # the format's own limit
-OPEN = "????????"  # stands for the checksum while it is taken
+PLACEHOLDER = "????????"  # stands for the checksum while it is taken
 CHUNK = 1 << 22  # numbers handled at a time
+
+
+def encode(value: Any, where: str, tensors: Tensors, deep: int = 0) -> Any:
+    """Return a value as JSON has it, and put its tensors, flat, into ``tensors``."""
+    if deep > DEEPEST // 3:  # a pair of a table takes three levels
+        what = f"{where[:60]} ... is too deep in lists and tables, or lies in itself"
+        raise ParameterError(message(what, hint=f"store at most {DEEPEST // 3} levels"))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        tensors[where] = value.detach().reshape(-1)
+        return {"$tensor": where, "shape": list(value.shape)}
+    if isinstance(value, list | tuple):
+        items = [encode(item, f"{where}.{k}", tensors, deep + 1) for k, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        pairs = [
+            (key, encode(item, f"{where}.{key}", tensors, deep + 1)) for key, item in value.items()
+        ]
+        if all(isinstance(key, str) and not key.startswith("$") for key, _ in pairs):
+            return dict(pairs)
+        return {"$pairs": [[encode(key, where, tensors, deep + 1), item] for key, item in pairs]}
+    what = f"{where} is a {type(value).__name__}, which cannot be stored"
+    hint = "store numbers, texts, tensors, and lists, tuples and tables of them"
+    raise ParameterError(message(what, hint=hint))
+
+
+def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the value that was encoded.
+
+    Raises:
+        FileFormatError: Nothing that ``encode`` returns looks like that.
+    """
+    try:
+        return _decode_value(value, tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        said = f"{type(error).__name__}: {error}".split("\n")[0]
+        raise FileFormatError(f"a stored value is damaged: {said}") from error
+
+
+def _decode_value(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode_value(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        return tensors[value["$tensor"]].view(torch.Size(value["shape"]))
+    if "$tuple" in value:
+        return tuple(_decode_value(item, tensors) for item in value["$tuple"])
+    if "$pairs" in value:
+        return {
+            _decode_value(key, tensors): _decode_value(item, tensors)
+            for key, item in value["$pairs"]
+        }
+    return {key: _decode_value(item, tensors) for key, item in value.items()}
 
 
 def write_tensors(
@@ -57,7 +116,7 @@ def write_tensors(
         place = end
         for part in _bytes(pieces):
             checksum = crc32(part, checksum)
-    text = _sealed(header, about, checksum)
+    text = _header_text(header, about, checksum)
     with create(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
@@ -75,14 +134,16 @@ def _kind(name: str, dtype: torch.dtype) -> str:
     raise ParameterError(message(f"{name} has type {dtype}, which cannot be stored", hint=hint))
 
 
-def _sealed(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
+def _header_text(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
     """Return the header as it is written, with a checksum that covers itself and the data."""
-    text = json.dumps({**header, "__metadata__": {**about, "crc32": OPEN}}).encode()
+    text = json.dumps({**header, "__metadata__": {**about, "crc32": PLACEHOLDER}}).encode()
     text += b" " * (-len(text) % 8)
-    return text.replace(_seal(OPEN), _seal(f"{crc32(text, checksum):08x}"))
+    return text.replace(
+        _checksum_entry(PLACEHOLDER), _checksum_entry(f"{crc32(text, checksum):08x}")
+    )
 
 
-def _seal(checksum: str) -> bytes:
+def _checksum_entry(checksum: str) -> bytes:
     return f'"crc32": "{checksum}"'.encode()  # within a text of the header quotes are escaped
 
 
@@ -106,7 +167,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             data = bytearray(length)
             if file.readinto(data) != length:
                 raise FileFormatError("it ends too early")
-        header, about = _opened(text, data)
+        header, about = _parse_header(text, data)
         return {name: _tensor(name, entry, data) for name, entry in header.items()}, about
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         what = f"{path} cannot be read: {str(error).split(chr(10))[0]}"
@@ -115,7 +176,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         ) from error
 
 
-def seal_of(path: Path) -> str:
+def stored_checksum(path: Path) -> str:
     """Return the checksum that a file says it has, without reading its data."""
     with path.open("rb") as file:
         text, _ = _header(file.read(8), file, os.fstat(file.fileno()).st_size)
@@ -129,14 +190,14 @@ def _header(size: bytes, file: BinaryIO, total: int) -> tuple[bytes, int]:
     return file.read(length), total - 8 - length
 
 
-def _opened(text: bytes, data: bytearray) -> tuple[dict[str, Any], dict[str, str]]:
+def _parse_header(text: bytes, data: bytearray) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the header says of the tensors, and the texts with them, if all is whole."""
     header = json_of(text)
     about = header.pop("__metadata__", None) if isinstance(header, dict) else None
     if not isinstance(about, dict) or not all(isinstance(x, str) for x in about.values()):
         raise FileFormatError("its header is no table")
     seal = about.get("crc32", "")
-    unsealed = text.replace(_seal(seal), _seal(OPEN))
+    unsealed = text.replace(_checksum_entry(seal), _checksum_entry(PLACEHOLDER))
     if f"{crc32(unsealed, crc32(data)):08x}" != seal:
         raise FileFormatError("its checksum is wrong")
     return header, about

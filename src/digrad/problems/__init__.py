@@ -16,8 +16,7 @@ from digrad.problems.base import (
     Measured,
     Problem,
 )
-from digrad.problems.characters import character_problem
-from digrad.problems.images import image_problem
+from digrad.problems.deep import character_problem, image_problem
 from digrad.problems.libsvm import libsvm_problem, read_libsvm
 from digrad.problems.logistic import Logistic
 from digrad.problems.modules import ModuleProblem

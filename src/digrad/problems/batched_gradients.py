@@ -4,16 +4,62 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
+from digrad.base.checks import whole
 from digrad.kernels import Pair, on_streams
-from digrad.problems.augmentation import Augmentation
 from digrad.problems.evaluation import Loss
 from digrad.problems.flat_module import FlatModule, map_rows
+
+
+class Augmentation(Protocol):
+    """A change of inputs by random words, of which each sample gets so many."""
+
+    @property
+    def words(self) -> int:
+        """How many words a sample takes."""
+        ...
+
+    def __call__(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return changed inputs, (samples, ...); words are whole numbers below 2³²."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShiftAndFlip:
+    """Each image is moved by up to ``pixels`` each way, black coming in, and mirrored or not.
+
+    What CIFAR's recipes call padding by 4, a random crop, and a random horizontal flip.
+    """
+
+    pixels: int = 4
+
+    def __post_init__(self) -> None:
+        whole(self.pixels, "pixels", hint="try 4")
+
+    @property
+    def words(self) -> int:
+        return 3
+
+    def __call__(self, inputs: Tensor, words: Tensor) -> Tensor:
+        places = 2 * self.pixels + 1
+        down, right = ((words[:, k] * places) >> 32 for k in (0, 1))
+        padded = functional.pad(inputs, (self.pixels,) * 4)
+        height, width = inputs.shape[-2:]
+        rows = down[:, None] + torch.arange(height, device=inputs.device)
+        across = torch.arange(width, device=inputs.device)
+        mirrored = (words[:, 2] >> 31).bool()[:, None]
+        columns = right[:, None] + torch.where(mirrored, across.flip(0), across)
+        moved = padded.gather(
+            2, rows[:, None, :, None].expand(-1, *padded.shape[1:2], -1, padded.shape[-1])
+        )
+        return moved.gather(3, columns[:, None, None, :].expand(-1, *moved.shape[1:3], -1))
+
 
 # From rows, inputs, targets, words and buffers to gradients, or losses, and buffers.
 Batched = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Pair]
@@ -41,7 +87,10 @@ class BatchedGradients:
 
     def __post_init__(self) -> None:
         if self.widened is not None:
-            _widen_norms(self.rows.training)
+            # Batch norm gets its inputs in the type of its means: it takes no other for many rows.
+            for layer in self.rows.training.modules():
+                if isinstance(layer, nn.modules.batchnorm._NormBase):
+                    layer.register_forward_pre_hook(_widened)
 
     def _total(self, rows: Tensor, inputs: Tensor, *columns: Tensor) -> Pair:
         """Return the sum of all rows' losses: its gradient is each row's own."""
@@ -121,13 +170,6 @@ class BatchedGradients:
         return torch.autocast(row.device.type, torch.bfloat16, cache_enabled=False)
 
 
-def _widen_norms(module: nn.Module) -> None:
-    """Give batch norm its inputs in the type of its means: for many rows it takes no other."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._NormBase):
-            layer.register_forward_pre_hook(_widened)
-
-
 def _widened(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     like = next((b for b in layer.buffers() if b.is_floating_point()), None)
     return args if like is None else (args[0].to(like.dtype), *args[1:])
@@ -155,20 +197,14 @@ def traced(function: Function) -> Function:
     def call(*tensors: Tensor) -> Any:
         kind = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
         if kind not in known:
-            known[kind] = _operations(function, tensors)
+            from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
+
+            known[kind] = made = make_fx(function)(*tensors)
+            for node in made.graph.nodes:
+                if node.target is torch.ops.aten.detach.default:  # no more is differentiated
+                    node.replace_all_uses_with(node.args[0])
+            made.graph.eliminate_dead_code()
+            made.recompile()
         return known[kind](*tensors)
 
     return call
-
-
-def _operations(function: Function, tensors: tuple[Tensor, ...]) -> Function:
-    from torch.fx.experimental.proxy_tensor import make_fx  # a second, that few need
-
-    graph = make_fx(function)(*tensors)
-    for node in graph.graph.nodes:
-        if node.target is torch.ops.aten.detach.default:  # nothing is differentiated any more
-            node.replace_all_uses_with(node.args[0])
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    run: Function = graph
-    return run

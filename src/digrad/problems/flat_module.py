@@ -26,7 +26,7 @@ from digrad.base.errors import ParameterError, message
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
 from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
-from digrad.problems.randomness import refuse_lazy, refuse_randomness
+from digrad.problems.randomness import hooked, refuse_lazy, refuse_randomness
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,13 @@ class FlatModule:
                 message("the module has no parameters to train", hint="set requires_grad")
             )
         with torch.random.fork_rng():  # the user's own random numbers stay as they are
-            _refuse_inputs(plain, inputs)
+            try:
+                with torch.no_grad():
+                    plain(inputs)
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}"
+                hint = "the first axis is the batch"
+                raise ParameterError(message(f"{what}: {error}", hint=hint)) from error
             changing = _changing_buffers(training, inputs)
             words = _words(deepcopy(training), inputs)
             refuse_randomness(training, inputs)
@@ -193,12 +199,8 @@ class FlatModule:
                 most = max(most, args[0].numel() * prod(layer.kernel_size))
 
         hooks = [layer.register_forward_hook(add) for layer in self.training.modules()]
-        try:
-            with torch.no_grad():
-                self.training(inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with hooked(*hooks), torch.no_grad():
+            self.training(inputs)
         return max(count + most, self.dim)
 
     def load(self, row: Tensor) -> nn.Module:
@@ -214,14 +216,10 @@ class FlatModule:
 def _replace_layers(module: nn.Module, *, fast: bool = True) -> nn.Module:
     """Replace the layers that have a faster or a repeatable form; parameters keep their names."""
     for name, layer in list(module._modules.items()):  # with every mention of a shared one
-        if fast and isinstance(layer, nn.Conv2d) and Conv2d.fits(layer):
-            layer.__class__ = Conv2d  # the same parameters and settings, computed otherwise
-        elif fast and isinstance(layer, nn.MaxPool2d) and MaxPool2d.fits(layer):
-            layer.__class__ = MaxPool2d
-        elif fast and isinstance(layer, nn.GroupNorm) and GroupNorm.fits(layer):
-            layer.__class__ = GroupNorm
-        elif isinstance(layer, nn.Embedding) and Embedding.fits(layer):
-            layer.__class__ = Embedding
+        kinds: Any = (Conv2d, MaxPool2d, GroupNorm, Embedding) if fast else (Embedding,)
+        kind = next((k for k in kinds if isinstance(layer, k.__base__) and k.fits(layer)), None)
+        if kind is not None:
+            layer.__class__ = kind  # the same parameters and settings, computed otherwise
         elif layer is not None and Dropout.fits(layer):
             setattr(module, name, Dropout(layer))
         elif layer is not None:
@@ -233,38 +231,17 @@ def _words(module: nn.Module, inputs: Tensor) -> dict[str, int]:
     """Run once to see how many random numbers each dropout wants for such a batch."""
     wanted: dict[str, int] = {}
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Tensor]], None]:
-        def hook(layer: nn.Module, args: tuple[Tensor]) -> None:
-            assert isinstance(layer, Dropout)
-            if name in wanted:
-                raise ParameterError(
-                    message(
-                        f"the dropout {name!r} is called twice in one forward pass",
-                        hint="give each call its own nn.Dropout",
-                    )
-                )
-            wanted[name] = prod(layer.shape(args[0]))
-
-        return hook
+    def note(name: str, layer: Dropout, args: tuple[Tensor]) -> None:
+        if name in wanted:
+            what = f"the dropout {name!r} is called twice in one forward pass"
+            raise ParameterError(message(what, hint="give each call its own nn.Dropout"))
+        wanted[name] = prod(layer.shape(args[0]))
 
     drops = [(name, m) for name, m in module.named_modules() if isinstance(m, Dropout) and m.p]
-    hooks = [layer.register_forward_pre_hook(note(name)) for name, layer in drops]
-    try:
-        with torch.no_grad():
-            module(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    hooks = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in drops]
+    with hooked(*hooks), torch.no_grad():
+        module(inputs)
     return wanted
-
-
-def _refuse_inputs(module: nn.Module, inputs: Tensor) -> None:
-    try:
-        with torch.no_grad():
-            module(inputs)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}: {error}"
-        raise ParameterError(message(what, hint="the first axis is the batch")) from error
 
 
 def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from digrad.base.errors import DigradError, FileFormatError, message
 from digrad.base.files import check_bytes, read_bounded, text_of
 from digrad.base.machine import check_memory
 from digrad.data.splits import partition
-from digrad.problems.checks import check_place
+from digrad.problems.base import check_place
 from digrad.problems.logistic import NUMBER_BYTES, Logistic
 
 LARGEST_INDEX = 2**31 - 1
@@ -80,7 +80,10 @@ def libsvm_problem(
     H, labels = read_libsvm(path)
     with _name_file_in_errors(path):
         y = signs(labels, positive)
-        _check_size(*H.shape)
+        samples, dim = H.shape
+        what = f"{samples:,} samples with {dim:,} features"
+        hint = "features are kept dense; leave out rare ones"
+        check_memory(2.0 * NUMBER_BYTES * samples * dim, what, hint=hint, error=FileFormatError)
     parts = partition(y, nodes, split, alpha=alpha, k=k, seed=seed)
     H = _unit_rows(H) if normalise else H
     features = [torch.from_numpy(H[part].toarray()).to(device, dtype) for part in parts]
@@ -193,12 +196,6 @@ def _unit_rows(H: csr_array) -> csr_array:
     return csr_array((data / np.maximum(lengths, 1.0)[owner], H.indices, H.indptr), H.shape)
 
 
-def _check_size(samples: int, dim: int) -> None:
-    what = f"{samples:,} samples with {dim:,} features"
-    hint = "features are kept dense; leave out rare ones"
-    check_memory(2.0 * NUMBER_BYTES * samples * dim, what, hint=hint, error=FileFormatError)
-
-
 def _bytes(path: Path) -> bytes:
     if not path.is_file():  # a pipe, say, might keep us waiting for ever
         kind = "a folder, not a file" if path.is_dir() else "not a plain file"
@@ -206,15 +203,9 @@ def _bytes(path: Path) -> bytes:
             message(kind if path.exists() else "no such file", hint="check the path")
         )
     check_bytes(path.stat().st_size)
-    suffix = path.suffix.lower()
-    with (
-        gzip.open(path)
-        if suffix == ".gz"
-        else bz2.open(path)
-        if suffix == ".bz2"
-        else path.open("rb") as stream
-    ):
-        return read_bounded(cast(BinaryIO, stream))
+    unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
+    with unpack(path, "rb") as stream:
+        return read_bounded(stream)
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message, short_repr
-from digrad.problems.base import EvaluationCost, Rows
-from digrad.problems.checks import check_numbers, check_place, check_tensor
+from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
 NUMBER_BYTES = 14  # that a feature takes while all are put together
@@ -111,9 +110,9 @@ class Logistic:
 
     def sample(self, sampler: Sampler, steps: range) -> Tensor:
         """Return which samples are drawn, counted over all nodes: (steps, *trials, rows, batch)."""
-        if self.batch is None:
-            return sampler.rows.new_empty((len(steps), *sampler.seeds.shape, len(sampler.rows), 0))
         rows = sampler.rows
+        if self.batch is None:
+            return rows.new_empty((len(steps), *sampler.seeds.shape, len(rows), 0))
         drawn = sampler.indices(steps, self.sizes[rows], self.batch)
         return drawn + self._first[rows].unsqueeze(-1)
 
@@ -126,7 +125,9 @@ class Logistic:
             z = functional.embedding(sample, self._z)
             g = z.mul_((z * x.unsqueeze(-2)).sum(-1, keepdim=True).sigmoid_()).mean(-2)
         else:
-            g = self._all_samples(x, rows)
+            z = self._blocks[rows]
+            c = torch.einsum("njp,...np->...nj", z, x).sigmoid_() * self._shares[rows]
+            g = torch.einsum("...nj,njp->...np", c, z)
         return self._regularised(g, x)
 
     def efforts(self, metrics: Collection[str]) -> tuple[EvaluationCost, EvaluationCost]:
@@ -191,11 +192,6 @@ class Logistic:
         points = x.reshape(x.shape[:-1].numel(), self.dim)
         few = max(1, CHUNK // len(self._z))
         return (some @ self._z.T for some in torch.split(points, few))
-
-    def _all_samples(self, x: Tensor, rows: Rows) -> Tensor:
-        z = self._blocks[rows]
-        c = torch.einsum("njp,...np->...nj", z, x).sigmoid_() * self._shares[rows]
-        return torch.einsum("...nj,njp->...np", c, z)
 
     def _regularised(self, g: Tensor, x: Tensor) -> Tensor:
         """Add 2ρ x/(1 + x²)² to g, which is overwritten: every pass over memory counts here."""

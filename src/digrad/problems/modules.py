@@ -17,10 +17,8 @@ from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, lookup, message, short_repr
 from digrad.kernels import Conv2d, GroupNorm, Pair, choose_fastest
 from digrad.problems import evaluation
-from digrad.problems.augmentation import Augmentation
-from digrad.problems.base import EvaluationCost, Rows
-from digrad.problems.batched_gradients import Batched, BatchedGradients
-from digrad.problems.checks import check_numbers, check_place
+from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place
+from digrad.problems.batched_gradients import Augmentation, Batched, BatchedGradients
 from digrad.problems.evaluation import (
     Evaluation,
     Loss,
@@ -62,7 +60,7 @@ class ModuleProblem:
         batch: samples in a stochastic gradient.
         prepare: applied to every batch of inputs on the device, such as a normalisation.
         augment: what becomes of a batch of prepared inputs in training, given random words: see
-            ``digrad.problems.augmentation``. The words are a function of (seed, node, step).
+            ``digrad.problems.batched_gradients``. The words are a function of (seed, node, step).
         node_samples: how many test samples, evenly spread, judge the model of each node by
             itself; 0 takes all.
         device: where data and parameters live.
@@ -101,7 +99,12 @@ class ModuleProblem:
         kind_of(module, "module", nn.Module)
         lookup(dict.fromkeys(("full", "bf16")), precision, "precision")
         lookup(dict.fromkeys(("auto", "together", "apart")), way, "way")
-        _check_sizes(data, batch, node_samples)
+        if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+            what = f"data must be a list with the samples of each node, got {short_repr(data)}"
+            raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
+        whole(len(data), "nodes", least=1)
+        whole(batch, "batch", least=1, hint="try 8")
+        whole(node_samples, "node_samples", hint="try 1000; 0 takes all")
         check_place(device, dtype)
         parts = [stack_samples(part, f"node {node}") for node, part in enumerate(data)]
         self.nodes, self.batch, self.node_samples = len(parts), int(batch), node_samples
@@ -144,9 +147,14 @@ class ModuleProblem:
         self._evaluation.check(self._training, "training")
         if self._testing:
             self._evaluation.check(self._testing, "test")
-        self._group = max(1, _most_numbers(inputs.device) // each)
+        most = MOST_NUMBERS
+        if inputs.is_cuda:  # an eighth of its memory, if that is larger
+            memory = torch.cuda.get_device_properties(inputs.device).total_memory
+            most = max(most, memory // 32)
+        self._group = max(1, most // each)
         self._judging: tuple[Tensor, Tensor] | None = None
         self._steady: bool | None = None  # whether compiled code can be repeated to the bit
+        self._ways: dict[int, str] = {}  # of computing so many rows
 
     @property
     def traceable(self) -> bool:
@@ -375,23 +383,3 @@ class ModuleProblem:
 
     def _has(self, kind: type[nn.Module]) -> bool:
         return any(isinstance(layer, kind) for layer in self._rows.training.modules())
-
-    @cached_property
-    def _ways(self) -> dict[int, str]:
-        return {}  # by how many rows there are
-
-
-def _most_numbers(device: torch.device) -> int:
-    """Return how many numbers one call may keep: on a GPU an eighth of its memory, if larger."""
-    if device.type != "cuda":
-        return MOST_NUMBERS
-    return max(MOST_NUMBERS, torch.cuda.get_device_properties(device).total_memory // 32)
-
-
-def _check_sizes(data: Any, batch: Any, node_samples: Any) -> None:
-    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
-        what = f"data must be a list with the samples of each node, got {short_repr(data)}"
-        raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
-    whole(len(data), "nodes", least=1)
-    whole(batch, "batch", least=1, hint="try 8")
-    whole(node_samples, "node_samples", hint="try 1000; 0 takes all")

@@ -1,7 +1,5 @@
 """Quadratics whose condition, heterogeneity and noise are chosen, with a known optimum."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from math import sqrt
 
@@ -12,8 +10,7 @@ from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
 from digrad.base.errors import ParameterError, message
-from digrad.problems.base import Rows
-from digrad.problems.checks import check_numbers, check_place, check_tensor
+from digrad.problems.base import Rows, check_numbers, check_place, check_tensor
 from digrad.theory.rates import Setting
 
 MATRIX_BYTES, DIAGONAL_BYTES = 56, 100  # that a number of A takes while all are made
@@ -76,18 +73,19 @@ class Quadratic:
         seed, rotate = seed_of(seed), flag(rotate, "rotate")
         check_place(device, dtype)
         condition = real(condition, "condition", least=1, hint="try 10")
-        heterogeneity = real(
-            heterogeneity,
-            "heterogeneity",
-            least=0,
-            hint="0 gives all nodes the same minimiser",
-        )
+        hint = "0 gives all nodes the same minimiser"
+        heterogeneity = real(heterogeneity, "heterogeneity", least=0, hint=hint)
         what = f"{nodes:,} quadratics of dimension {dim:,}"
         each = MATRIX_BYTES if rotate else DIAGONAL_BYTES
         hint = "rotate = false keeps only diagonals" if rotate else "fewer nodes or variables"
         check_numbers(1.0 * nodes * dim * (dim if rotate else 1), each, what, hint)
-        with _few_threads(dim):
+        before = torch.get_num_threads()
+        # Small matrices are factored by one thread: others would only be woken and wait.
+        torch.set_num_threads(1 if dim < THREADED_DIM else before)
+        try:
             A = _matrices(nodes, dim, condition, rotate, seed)
+        finally:
+            torch.set_num_threads(before)
         b = _minimisers(A, (nodes, dim), heterogeneity, seed)
         return cls(A.to(device, dtype), b.to(device, dtype), sigma=sigma)
 
@@ -157,28 +155,12 @@ def _matrices(nodes: int, dim: int, condition: float, rotate: bool, seed: int) -
         if not rotate:
             A[some] = eigenvalues[sampler.bits(range(1), dim, EIGENBASES)[0].argsort(-1)]
             continue
-        for i, normals in zip(
-            some.tolist(), sampler.normals(range(1), count, EIGENBASES)[0], strict=True
-        ):
-            A[i] = _rotated(eigenvalues, normals.view(dim, dim))
+        drawn = sampler.normals(range(1), count, EIGENBASES)[0]
+        for i, normals in zip(some.tolist(), drawn, strict=True):
+            Q = torch.linalg.qr(normals.view(dim, dim)).Q  # column signs do not matter to Q D Qᵀ
+            rotated = (Q * eigenvalues) @ Q.T
+            A[i] = (rotated + rotated.T) / 2
     return A
-
-
-@contextmanager
-def _few_threads(dim: int) -> Iterator[None]:
-    """Factor small matrices by one thread: others would only be woken and wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if dim < THREADED_DIM else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _rotated(eigenvalues: Tensor, normals: Tensor) -> Tensor:
-    Q = torch.linalg.qr(normals).Q  # the signs of its columns do not matter to Q D Qᵀ
-    A: Tensor = (Q * eigenvalues) @ Q.T
-    return (A + A.T) / 2
 
 
 def _minimisers(A: Tensor, shape: tuple[int, int], heterogeneity: float, seed: int) -> Tensor:

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from digrad.base.errors import ParameterError, message
 
@@ -46,27 +48,27 @@ def _drawing(module: nn.Module, inputs: Tensor) -> dict[str, nn.Module]:
             found[working[-1]] = layers[working[-1]]
         last = now
 
-    with _watched(layers, working, look), torch.no_grad():
+    def before(name: str, *_: Any) -> None:
+        look()
+        working.append(name)
+
+    def after(*_: Any) -> None:
+        look()
+        working.pop()
+
+    hooks = []
+    for name, layer in layers.items():
+        hooks.append(layer.register_forward_pre_hook(partial(before, name)))
+        hooks.append(layer.register_forward_hook(after))
+    with hooked(*hooks), torch.no_grad():
         module(inputs)
         look()
     return found
 
 
 @contextmanager
-def _watched(layers: dict[str, nn.Module], working: list[str], look: Any) -> Iterator[None]:
-    """Look before and after each layer, and keep the names of those at work."""
-    hooks = []
-    for name, layer in layers.items():
-
-        def before(*_: Any, name: str = name) -> None:
-            look()
-            working.append(name)
-
-        def after(*_: Any) -> None:
-            look()
-            working.pop()
-
-        hooks += [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
+def hooked(*hooks: RemovableHandle) -> Iterator[None]:
+    """Take hooks away at the end."""
     try:
         yield
     finally:

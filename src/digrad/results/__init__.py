@@ -4,8 +4,7 @@ No PyTorch and no engine: readers of results need neither. Read ``experiment`` f
 ``folder`` (what is stored), ``trials`` (what is read back) and ``judging`` (who won).
 """
 
-from digrad.results.best import Best, best_steps
-from digrad.results.criterion import Criterion
+from digrad.results.best import Best, Criterion, best_steps
 from digrad.results.judging import Contender, Gap, Verdict, judge
 
 __all__ = ["Best", "Contender", "Criterion", "Gap", "Verdict", "best_steps", "judge"]

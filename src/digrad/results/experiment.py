@@ -70,7 +70,7 @@ class NetworkSpec:
                 keep=self.keep,
                 loss=self.loss,
                 push_file=find_file(self.push_file, folders) or None,
-                params={key: _text(value) for key, value in self.params.items()},
+                params={key: option_text(value) for key, value in self.params.items()},
                 seed=None if self.seed < 0 else self.seed,
                 weights=self.weights or None,
                 push_graph=self.push_graph,
@@ -169,31 +169,35 @@ class Experiment:
             ),
             ("networks", bool(self.networks), "one or more", 0),
             ("algorithms", bool(self.algorithms), "one or more", 0),
-            ("name", _is_file_name(self.name), "usable as the name of a folder", self.name),
+            (
+                "name",
+                self.name not in ("", ".", "..") and not {*self.name} & {*'/\\\0:*?"<>|'},
+                "usable as the name of a folder",
+                self.name,
+            ),
         ]
         for key, fine, wanted, got in checks:
             if not fine:
                 raise ExperimentError(f"{key} must be {wanted}, got {short_repr(got)}")
-        _one_of("dtype", self.dtype, ("float32", "float64"))
-        _one_of("precision", self.precision, ("full", "bf16"))
-        _one_of("compile", self.compile, ("auto", "always", "never"))
+        lookup(dict.fromkeys(("float32", "float64")), self.dtype, "dtype")
+        lookup(dict.fromkeys(("full", "bf16")), self.precision, "precision")
+        lookup(dict.fromkeys(("auto", "always", "never")), self.compile, "compile")
         for where, sizes in (("lr", self.lr), *self._own_sizes()):
             if any(not 0 <= size < float("inf") for size in sizes) or len(set(sizes)) < len(sizes):
                 raise ExperimentError(
                     f"{where} must be different numbers from 0 on, got {short_repr(sizes)}"
                 )
-        self._check_some_size()
-        for what, labels in (
-            ("networks", [n.label for n in self.networks]),
-            ("algorithms", [a.label for a in self.algorithms]),
-        ):
+        for network, a in product(self.networks, self.algorithms):
+            if not self.sizes(network.label, a):
+                where = f" on {network.label}" if a.every_size else ""
+                what = f"algorithms.{a.label} has no step size{where}: lr is empty"
+                raise ExperimentError(what)
+        for key in ("networks", "algorithms"):
+            labels = [spec.label for spec in getattr(self, key)]
             twice = [label for label in labels if labels.count(label) > 1]
             if twice:
-                raise ExperimentError(
-                    message(
-                        f"two {what} are called {twice[0]!r}", hint='give each its own name = "..."'
-                    )
-                )
+                what, hint = f"two {key} are called {twice[0]!r}", 'give each its own name = "..."'
+                raise ExperimentError(message(what, hint=hint))
 
     def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
         own = [(f"algorithms.{a.label}.lr", a.lr) for a in self.algorithms]
@@ -204,17 +208,9 @@ class Experiment:
                 own.append((f"{where}.{name}", sizes))
         return own
 
-    def _check_some_size(self) -> None:
-        for network, a in product(self.networks, self.algorithms):
-            if not self.sizes(network.label, a):
-                where = f" on {network.label}" if a.every_size else ""
-                what = f"algorithms.{a.label} has no step size{where}: lr is empty"
-                raise ExperimentError(what)
-
     def sizes(self, network: str, algorithm: AlgorithmSpec) -> tuple[float, ...]:
         """The step sizes of an algorithm on a network."""
-        own = algorithm.lr_on.get(network, algorithm.lr)
-        return own or self.lr
+        return algorithm.lr_on.get(network, algorithm.lr) or self.lr
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -311,16 +307,9 @@ def find_file(file: str, folders: Sequence[Path]) -> str:
     return next((str(f / file) for f in folders if (f / file).is_file()), file)
 
 
-def _text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Return a topology's option as the command line writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    lookup({name: name for name in allowed}, value, key)
-
-
-def _is_file_name(name: str) -> bool:
-    return bool(name) and name not in (".", "..") and not set(name) & set('/\\\0:*?"<>|')
 
 
 FORM = "write KEY=VALUE, as in steps=10, seeds=0,1,2 or problem.batch=16"
@@ -364,15 +353,10 @@ def _within(place: Any, key: str, text: str) -> Any:
     if isinstance(place, MutableMapping):
         return place.setdefault(key, {})
     if isinstance(place, list):
-        return lookup(_numbered(place), key, f"part of {text.partition('=')[0]}")
+        named = {str(k): table for k, table in enumerate(place)}
+        for table in place:
+            if isinstance(table, MutableMapping):
+                names = (table.get(by) for by in ("algorithm", "topology", "name"))
+                named |= {str(name): table for name in names if name}
+        return lookup(named, key, f"part of {text.partition('=')[0]}")
     raise ParameterError(message(f"{text}: {key!r} is not in a table", hint=FORM))
-
-
-def _numbered(tables: Sequence[Any]) -> dict[str, Any]:
-    """Return tables by what they are called, and by their number."""
-    named = {str(k): table for k, table in enumerate(tables)}
-    for table in tables:
-        if isinstance(table, MutableMapping):
-            for key in ("algorithm", "topology", "name"):
-                named |= {str(table[key]): table} if table.get(key) else {}
-    return named

@@ -32,9 +32,8 @@ import tomli_w
 from numpy.typing import NDArray
 
 from digrad import __version__
-from digrad.base.atomic import write_whole
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import json_of, plain_bytes
+from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.base.metrics import TIMED, Metric, check_declared, columns_of
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork, Digraph
@@ -344,15 +343,13 @@ def _by_name(code: Sequence[OwnCode]) -> dict[str, OwnCode]:
 def environment() -> dict[str, str]:
     """Return the versions and the machine, for the record."""
     names = ("torch", "numpy", "scipy")
-    return (
-        {"digrad": __version__}
-        | {name: version(name) for name in names}
-        | {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "processor": platform.machine(),
-        }
-    )
+    return {
+        "digrad": __version__,
+        **{name: version(name) for name in names},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+    }
 
 
 def _cell(x: float) -> str:

@@ -5,18 +5,25 @@ A method that tried more step sizes must not win by that alone, so each seed is 
 step that the others pick. All intervals of an answer hold together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, exp
+from math import comb, exp, inf, isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from digrad.base.errors import lookup
-from digrad.results.best import Best, best_of, group_by_method, pick_best
-from digrad.results.criterion import Criterion, Outcomes, outcomes
-from digrad.results.judgement_text import headline
-from digrad.results.statistics import interval, more_seeds
+from digrad.base.text import number
+from digrad.results.best import (
+    Best,
+    Criterion,
+    Outcomes,
+    best_of,
+    group_by_method,
+    outcomes,
+    pick_best,
+)
 from digrad.results.trials import Floats, Key, Results
 
 SAME = 1e-5  # relative: two values that agree to five digits for every seed are one
@@ -97,17 +104,13 @@ def judge(results: Results, by: Criterion | str = "", *, among: str = "") -> Ver
     """
     by = Criterion.parse(by or (*results.metrics, "loss")[0]) if isinstance(by, str) else by
     by, found = outcomes(results, by)
-    among = among or _among(found)
+    several = len({(key.run, key.algorithm) for key in found}) > 1
+    among = among or ("algorithm" if several else "network")
     lookup(dict.fromkeys(FIELDS), among, "kind of contender")
     groups = _contenders(found, among)
     pairs = max(1, sum(comb(len(names), 2) for names in groups.values()))
     rows = [row for where, names in groups.items() for row in _ranked(where, names, by, pairs)]
     return Verdict(by, among, tuple(rows), pairs)
-
-
-def _among(found: Iterable[Key]) -> str:
-    methods = {(key.run, key.algorithm) for key in found}
-    return "algorithm" if len(methods) > 1 else "network"
 
 
 Contenders = dict[str, dict[str, list[Outcomes]]]
@@ -183,3 +186,190 @@ def _apart(best: Floats, rest: Floats, relative: bool) -> Floats:
 
 def _ratio(log: float) -> float:
     return exp(min(log, 700.0))
+
+
+MOST_GROUPS = 3  # up to which each is named
+MOST_PAIRS = 3  # of which it is said how many more seeds would tell
+
+
+def headline(by: Criterion, groups: Mapping[str, Sequence["Contender"]]) -> str:
+    """Say who won on each network; where these are many, how often."""
+    said = {where: sentence(by, rows) for where, rows in groups.items()}
+    if len(said) == 1:
+        return next(iter(said.values()))
+    winners = {where: winner(rows) for where, rows in groups.items()}
+    one = set(winners.values())
+    every = "both networks" if len(groups) == 2 else f"all {len(groups)} networks"
+    if len(one) == 1 and "" not in one:
+        return f"{one.pop()} has the {by.superlative} {by.words} on {every}."
+    if len(said) <= MOST_GROUPS:
+        return " ".join(f"On {where}: {_lower(text)}" for where, text in said.items())
+    count = Counter(name for name in winners.values() if name)
+    parts = [f"{name} on {times}" for name, times in count.most_common()]
+    open_ones = sum(not name for name in winners.values())
+    parts += [f"on {open_ones} the best cannot be told apart"] * bool(open_ones)
+    return f"The {by.superlative} {by.words}, of {len(groups)} networks: {'; '.join(parts)}."
+
+
+def winner(rows: Sequence["Contender"]) -> str:
+    """Name the contender that is significantly better than all others; empty if none is."""
+    leader, *others = rows
+    beaten = all(row.place in ("worse", "failed") for row in others)
+    return leader.name if others and beaten and leader.place == "leads" else ""
+
+
+def sentence(by: Criterion, rows: Sequence["Contender"]) -> str:
+    """Name the best of some contenders, or say that none can be named."""
+    leader, *others = rows
+    if leader.place == "failed":
+        what = "came to the target" if by.target is not None else "stayed finite"
+        return f"No method {what} for every seed."
+    value = f"{by.superlative} {by.words}, {number(leader.best.value, 3)}"
+    if not others:
+        return (
+            f"{leader.name} comes to a {by.words} of {number(leader.best.value, 3)}; it is alone."
+        )
+    same = [row for row in others if row.place == "the same"]
+    if same:
+        agreed = _list([leader.name, *(row.name for row in same)])
+        what = f"{agreed} have the same {by.words} to five digits, {number(leader.best.value, 5)}"
+        others = [row for row in others if row not in same]
+        if not others:
+            return f"{what} ({leader.best.seeds} seeds)."
+        return f"{what}. Of the others: {sentence(by, [leader, *others])}"
+    level = [row for row in others if row.place == "cannot be told apart"]
+    if not level:
+        return f"{leader.name} has the {value}{_ahead(by, others)}."
+    if leader.best.seeds < 2:
+        return (
+            f"{leader.name} has the {value}, but one seed cannot tell whether that is chance: "
+            "run three or more."
+        )
+    names = [leader.name, *(row.name for row in level)]
+    beaten = [row.name for row in others if row not in level]
+    rest = f" {leader.name} is better than {_list(beaten)}." if beaten else ""
+    note = f"{leader.best.seeds} seeds{_more(leader, level)}"
+    what = f"{_list(names)} cannot be told apart by their {by.words}"
+    return f"{what}{_within(level)} ({note}).{rest}"
+
+
+def _ahead(by: Criterion, others: Sequence["Contender"]) -> str:
+    """By how much the runner-up is behind."""
+    second = others[0]
+    if second.behind is None:
+        what = "missed the target" if by.target is not None else "diverged"
+        return f"; {second.name} {what} at every step size tried"
+    return f": {second.name} is {gap_in_words(second.behind, by)} ({second.behind.seeds} seeds)"
+
+
+def gap_in_words(gap: "Gap", by: Criterion) -> str:
+    """Write a gap with its interval: ``14 % higher (95 % interval 11 to 17 %)``."""
+    word = "lower" if by.sign < 0 else "higher"
+    if not gap.relative:
+        low, high = sorted((abs(gap.low), abs(gap.high)))
+        value, *ends = (number(x, 3) for x in (abs(gap.value), low, high))
+        return f"{value} {word} (95 % interval {' to '.join(ends)})"
+    if gap.value >= 2:
+        value, *ends = (number(x, 3) for x in (gap.value, gap.low, gap.high))
+        return f"{value} times as high (95 % interval {' to '.join(ends)})"
+    value, *ends = (_percent(x - 1) for x in (gap.value, gap.low, gap.high))
+    return f"{value} % {word} (95 % interval {' to '.join(ends)} %)"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if abs(share) >= 0.1 else f"{100 * share:.2g}"
+
+
+def _within(level: Sequence["Contender"]) -> str:
+    """Say how much they can differ at most, which may be all that matters."""
+    gaps = [row.behind for row in level if row.behind is not None]
+    if not gaps or not all(isfinite(gap.low) and isfinite(gap.high) for gap in gaps):
+        return ""
+    if not all(gap.relative for gap in gaps):
+        most = max(max(abs(gap.low), abs(gap.high)) for gap in gaps)
+        return f": they differ by at most {number(most, 2)}"
+    share = max(max(gap.high, 1 / gap.low if gap.low > 0 else inf) for gap in gaps) - 1
+    return f": they differ by at most {_percent(share)} %" if share < 1 else ""
+
+
+def _more(leader: "Contender", level: Sequence["Contender"]) -> str:
+    """Say how many more seeds would tell each of them from the leader."""
+    gaps = [(row.name, row.behind.more_seeds) for row in level if row.behind is not None]
+    known = sorted((seeds, name) for name, seeds in gaps if seeds is not None)[:MOST_PAIRS]
+    parts = [
+        f"about {seeds} more{(' seed' + 's' * (seeds > 1)) * (not k)} would tell {name} from "
+        f"{leader.name}"
+        for k, (seeds, name) in enumerate(known)
+    ]
+    never = [name for name, seeds in gaps if seeds is None]
+    if never:
+        most = f"not even {MOST_SEEDS:,} seeds would be likely to tell"
+        parts.append(f"{most} {_list(never)} from {leader.name}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:] if text.startswith("No ") else text
+
+
+LEVEL = 0.95  # that all intervals of an answer hold together
+POWER = 0.8  # the chance that as many seeds as are asked for decide
+MOST_SEEDS = 1000  # more are not recommended
+
+
+class Interval(NamedTuple):
+    """A mean and its interval."""
+
+    mean: float
+    low: float
+    high: float
+    std: float  # of one difference
+    seeds: int
+
+    @property
+    def decided(self) -> bool:
+        """Whether it lies on one side of zero."""
+        return self.low > 0 or self.high < 0
+
+
+def interval(differences: Floats, comparisons: int = 1) -> Interval:
+    """Return Student's interval of a mean, one of so many that hold together (Bonferroni).
+
+    >>> made = interval(np.array([1.0, 2.0, 3.0]))
+    >>> made.mean, round(made.low, 3), made.decided
+    (2.0, -0.484, False)
+    """
+    count = len(differences)
+    mean = float(differences.mean()) if count else np.nan
+    if count < 2:
+        return Interval(mean, -inf, inf, np.nan, count)
+    std = float(differences.std(ddof=1))
+    half = _quantile(count, 1 - (1 - LEVEL) / (2 * comparisons)) * std / sqrt(count)
+    return Interval(mean, mean - half, mean + half, std, count)
+
+
+def more_seeds(seen: Interval, comparisons: int = 1) -> int | None:
+    """Return how many more seeds would decide, if the difference is as large as it looks.
+
+    With probability ``POWER``; none if that takes more than ``MOST_SEEDS``, or is not known.
+
+    >>> more_seeds(interval(np.array([1.0, 2.0, 3.0])))
+    2
+    """
+    if seen.seeds < 2 or not seen.mean:
+        return None
+    for count in range(seen.seeds + 1, MOST_SEEDS + 1):
+        sure = _quantile(count, 1 - (1 - LEVEL) / (2 * comparisons)) + _quantile(count, POWER)
+        if abs(seen.mean) * sqrt(count) >= sure * seen.std:
+            return count - seen.seeds
+    return None
+
+
+def _quantile(count: int, p: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, p))

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from digrad.base.atomic import WriteError, write_whole
 from digrad.base.errors import DigradError, FileFormatError, message, param
-from digrad.base.files import plain_file
+from digrad.base.files import WriteError, plain_file, write_whole
 
 LOCK, WRITER = ".lock", ".writer.json"
 PATIENCE = 0.5  # seconds: who only asks whether a lock is held holds it for a moment
@@ -39,7 +38,9 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
         hint = "choose a folder that can be written to"
         raise WriteError(message(f"cannot write {folder}: {error}", hint=hint)) from error
     try:
-        _write_holder(folder / (WRITER + part))
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        said = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
+        write_whole(folder / (WRITER + part), json.dumps(said).encode())
         yield
     finally:
         with suppress(OSError):  # the folder may have been taken away
@@ -54,7 +55,11 @@ def refuse_held(folder: Path) -> None:
 
 
 def _locked_error(folder: Path, part: str = "") -> LockedError:
-    who = _read_holder(folder / (WRITER + part))
+    try:
+        said = json.loads((folder / (WRITER + part)).read_text(encoding="utf-8"))
+        who = f"process {said['process']} on {said['host']} since {said['since']}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        who = "another process"
     hint = f"wait until it is done, or name another folder with {param('out')}"
     return LockedError(message(f"{folder / part} is being written by {who}", hint=hint))
 
@@ -88,18 +93,3 @@ def _is_free(file: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write_holder(path: Path) -> None:
-    """Say who holds the lock; that means nothing to anybody once the lock is free."""
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
-    said = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
-    write_whole(path, json.dumps(said).encode())
-
-
-def _read_holder(path: Path) -> str:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {said['process']} on {said['host']} since {said['since']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "another process"

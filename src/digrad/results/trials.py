@@ -27,7 +27,7 @@ from digrad.base.former_names import present_name, with_present_names
 from digrad.base.metrics import METRICS, SENT, TIMED, VALUES, WALL, Metric, by_interest
 from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, read_metrics_table
-from digrad.results.wall_clock import read_seconds
+from digrad.results.launches import read_seconds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

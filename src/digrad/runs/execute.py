@@ -10,7 +10,7 @@ from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, MemoryStore, RunFolder, Store
 from digrad.results.launches import Launch
 from digrad.results.lock import locked, refuse_held
-from digrad.results.progress import announce_progress
+from digrad.results.run_state import announce_progress
 from digrad.runs.dispatch import Settings, log, run_on_workers
 from digrad.runs.execution import Execution
 from digrad.runs.local_workers import LocalPool, most_workers

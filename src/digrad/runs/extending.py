@@ -20,11 +20,7 @@ from digrad.results.launches import Launch
 from digrad.results.lock import locked
 from digrad.runs.planning import Job, Overrides, plan, resolve_defaults
 
-GROWING: dict[str, Any] = {
-    "steps": int,
-    "seeds": tuple[int, ...],
-    "lr": tuple[float, ...],
-}
+GROWING: dict[str, Any] = {"steps": int, "seeds": tuple[int, ...], "lr": tuple[float, ...]}
 
 
 def extend(
@@ -81,24 +77,20 @@ def grow_experiment(small: Experiment, changes: Sequence[str], every: int) -> Ex
             hint = f"a run grows in {', '.join(GROWING)}; a new run can change anything"
             raise ExperimentError(message(f"{key} of a run cannot be extended", hint=hint))
         given[key] = typed(value, GROWING[key], key)
-        _check_larger(key, getattr(small, key), given[key])
+        before, after = getattr(small, key), given[key]
+        if key == "steps":
+            if after < before:
+                what = f"the run has {before} steps, and cannot be extended to {after}"
+                raise ExperimentError(message(what, hint="a new run can have fewer"))
+        elif after[: len(before)] != before:
+            told = ",".join(f"{value:g}" for value in before)
+            what = f"{key} must have all old ones, in their order"
+            hint = f"begin with those that are there: {key}={told},..."
+            raise ExperimentError(message(what, hint=hint))
     was = (len(small.lr), len(small.seeds))
     trials = "seeds" in given or "lr" in given
     history = (*small.grown_from, was) if trials else small.grown_from
     return replace(small, **given, metrics_every=every, grown_from=history)
-
-
-def _check_larger(key: str, before: Any, after: Any) -> None:
-    if key == "steps":
-        if after < before:
-            hint = "a new run can have fewer"
-            what = f"the run has {before} steps, and cannot be extended to {after}"
-            raise ExperimentError(message(what, hint=hint))
-        return
-    if tuple(after[: len(before)]) != tuple(before):
-        told = ",".join(f"{value:g}" for value in before)
-        hint = f"begin with those that are there: {key}={told},..."
-        raise ExperimentError(message(f"{key} must have all old ones, in their order", hint=hint))
 
 
 def _reused(
@@ -110,41 +102,26 @@ def _reused(
     for job in after:
         same = old.get(_recipe(job))
         saved = store.job(same.index, same.made_by) if same is not None else None
-        if saved is not None and _goes_on(saved, large):
-            found[job.index] = _taken_over(saved, job, large)
+        if saved is None:
+            continue
+        # Would a run of all steps have come through this very state?
+        on_the_way = bool(saved.state) and saved.t % large.metrics_every == 0
+        if saved.t == large.steps or on_the_way:
+            kept = (saved.steps % large.metrics_every == 0) | (saved.steps == large.steps)
+            done = saved.t >= large.steps
+            found[job.index] = replace(
+                saved,
+                done=done,
+                steps=np.asarray(saved.steps[kept]),
+                records=saved.records[kept],
+                answers=saved.answers if done else None,
+                made_by=job.made_by,
+            )
     return found
 
 
 def _recipe(job: Job) -> tuple[Any, ...]:
     """Return all of a job that its first steps depend on, once the experiments agree."""
     trials = tuple(job.trials.seeds), tuple(job.trials.lr)
-    return (
-        job.network,
-        job.algorithm,
-        job.net.digest(),
-        repr(job.method),
-        trials,
-        job.scale,
-        job.mode,
-    )
-
-
-def _goes_on(saved: JobFile, large: Experiment) -> bool:
-    """Say whether a run of all steps would have come through this very state."""
-    if saved.t == large.steps:
-        return True
-    return bool(saved.state) and saved.t % large.metrics_every == 0
-
-
-def _taken_over(saved: JobFile, job: Job, large: Experiment) -> JobFile:
-    """Return an old job as the new one would have stored it."""
-    kept = (saved.steps % large.metrics_every == 0) | (saved.steps == large.steps)
-    done = saved.t >= large.steps
-    return replace(
-        saved,
-        done=done,
-        steps=np.asarray(saved.steps[kept]),
-        records=saved.records[kept],
-        answers=saved.answers if done else None,
-        made_by=job.made_by,
-    )
+    names = job.network, job.algorithm
+    return *names, job.net.digest(), repr(job.method), trials, job.scale, job.mode

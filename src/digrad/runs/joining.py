@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Event, Thread
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -126,3 +127,31 @@ def _backend(device: str) -> str:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     alone = device.startswith("cuda") and torch.cuda.device_count() >= processes
     return "cpu:gloo,cuda:nccl" if alone and dist.is_nccl_available() else "gloo"
+
+
+class Joined(NamedTuple):
+    """One of several processes."""
+
+    rank: int
+    world: int
+    device: str
+
+
+@contextmanager
+def join(device: str = "cpu", timeout: float = 300.0) -> Iterator[Joined]:
+    """Join the processes that torchrun has started; leave when all are done.
+
+    A process group that is there already is used and left alone.
+
+    Args:
+        device: ``cpu``, or ``cuda`` for one GPU per process of a machine, in turn.
+        timeout: seconds to wait for the others.
+    """
+    found = dist.is_initialized()
+    with joined(device, timeout) as here:
+        yield Joined(dist.get_rank(), dist.get_world_size(), here)
+        # Not after an error: others may be gone. Without it a process could end while a thread
+        # of gloo still holds the last tensors, and abort.
+        if not found:
+            with suppress(RuntimeError):
+                dist.barrier()

@@ -14,14 +14,7 @@ from digrad.base.metrics import SENT, VALUES, Metric
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
 from digrad.networks.timetable import Timetable
-from digrad.problems.base import (
-    Buffered,
-    Classifier,
-    KnownOptimum,
-    Measured,
-    Problem,
-    own_metrics,
-)
+from digrad.problems.base import Buffered, Classifier, KnownOptimum, Measured, Problem, own_metrics
 from digrad.runs.recursion import RunPosition
 from digrad.theory.cycles import root_vectors
 
@@ -118,18 +111,15 @@ class Evaluator:
         x = self.algorithm.point(state)
         none = torch.full(xhat.shape[:-1], torch.nan, dtype=xhat.dtype, device=xhat.device)
         found = dict.fromkeys(self.names, none) | self._at(xhat, x, self._judge(state))
-        counted = dict(zip(SENT, self._sent(moment.t), strict=True))
+        t = moment.t
+        sent = self.sent(t) if self.sent is not None else (self.messages(t), self.bytes(t))
+        counted = dict(zip(SENT, sent, strict=True))
         return found | {
             "consensus": (x - xhat.unsqueeze(-2)).square().sum(-1).mean(-1).sqrt(),
             "tracking": self._tracking(moment, none),
             # In double precision: single counts exactly only to 16 million.
             **{k: torch.full_like(none, v, dtype=EXACT) for k, v in counted.items()},
         }
-
-    def _sent(self, t: int) -> tuple[float, float]:
-        if self.sent is not None:
-            return self.sent(t)
-        return self.messages(t), self.bytes(t)
 
     def answer(self, moment: RunPosition) -> Tensor:
         """Return the method's answer xhat: π_Rᵀ X or the plain mean, one row per trial."""

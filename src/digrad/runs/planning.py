@@ -28,12 +28,7 @@ from digrad.networks.timetable import silent_links
 from digrad.problems import PROBLEMS, SPLITS
 from digrad.problems.base import Compiled, FiniteSum, Identified, Problem
 from digrad.problems.models import MODELS
-from digrad.results.experiment import (
-    AlgorithmSpec,
-    Experiment,
-    ExperimentError,
-    to_table,
-)
+from digrad.results.experiment import AlgorithmSpec, Experiment, ExperimentError, to_table
 from digrad.results.folder import Labels
 from digrad.runs.measuring import cost, interval
 from digrad.runs.metrics import Evaluator
@@ -128,7 +123,9 @@ def plan(
     made_by = {
         "digrad": __version__,
         "experiment": text_digest(to_table(experiment)),
-        "problem": _identity(problem),
+        "problem": problem.digest()
+        if isinstance(problem, Identified)
+        else arrays_digest(problem.start().cpu().numpy()),
         **{f"code {own.reference}": own.digest for own in code},
         **({"clock": times.digest()} if times else {}),
     }
@@ -139,7 +136,10 @@ def plan(
             check(method, net)
             check_samples(method, problem)
             check_messages(method, net, problem.dim, message_dtype)
-            on_clock = _timing(method, net, times, _sizes(method, problem, message_dtype))
+            on_clock = None
+            if times or not isinstance(method, Algorithm):  # an asynchronous one always has one
+                sizes = _sizes(method, problem, message_dtype)
+                on_clock = timing(method, net, times or Clock(), sizes)
             method = with_memory(method, net)
         except DigradError as error:
             raise ExperimentError(f"{spec.label} on {name}: {error}") from error
@@ -150,29 +150,14 @@ def plan(
         content = {"network": net.digest()} | ({"metrics": text_digest(own)} if own else {})
         for trials in _split_trials(experiment, name, spec, method, problem):
             mode = _step_mode(experiment, net, problem, method, len(trials))
-            work = (
-                name,
-                spec.label,
-                net,
-                method,
-                problem,
-                trials,
-                scale,
-                schedule,
-                mode,
-                evaluator,
-            )
+            work = name, spec.label, net, method, problem, trials, scale, schedule, mode, evaluator
             label = f"{spec.label} on {name}, steps {trials.lr}, seeds {trials.seeds}"
             jobs.append(Job(len(jobs), *work, made_by | content | {"job": label}, on_clock))
-    return Plan(experiment, jobs, networks, code, _record_interval(experiment, jobs))
-
-
-def _record_interval(experiment: Experiment, jobs: Sequence[Job]) -> int:
-    """Return the steps between records: as the experiment says, or as measuring costs."""
-    if experiment.metrics_every:
-        return experiment.metrics_every
-    costs = [cost(job.problem, job.net, job.evaluator.wanted, len(job.trials)) for job in jobs]
-    return interval(experiment.steps, costs)
+    every = experiment.metrics_every
+    if not every:  # as measuring costs
+        costs = [cost(j.problem, j.net, j.evaluator.wanted, len(j.trials)) for j in jobs]
+        every = interval(experiment.steps, costs)
+    return Plan(experiment, jobs, networks, code, every)
 
 
 def own_code(experiment: Experiment) -> list[OwnCode]:
@@ -209,16 +194,15 @@ def resolve_defaults(experiment: Experiment) -> Experiment:
     if times or any(a.algorithm in ASYNCHRONOUS for a in experiment.algorithms):
         times = full(clock, times, ("folders",))
     known = methods(clock=bool(times))
-    algorithms = tuple(
-        a
-        if a.algorithm in NOT_BY_NAME
-        else replace(
-            a, params=full(_look_up(known, a.algorithm, "algorithm", experiment), a.params, ())
-        )
-        for a in experiment.algorithms
+    algorithms = []
+    for spec in experiment.algorithms:
+        if spec.algorithm not in NOT_BY_NAME:
+            make = _look_up(known, spec.algorithm, "algorithm", experiment)
+            spec = replace(spec, params=full(make, spec.params, ()))
+        algorithms.append(spec)
+    return replace(
+        experiment, problem=problem, schedule=schedule, algorithms=(*algorithms,), clock=times
     )
-    experiment = replace(experiment, problem=problem, schedule=schedule)
-    return replace(experiment, algorithms=algorithms, clock=times)
 
 
 def check_device(name: str) -> torch.device:
@@ -263,12 +247,6 @@ def _networks(experiment: Experiment, given: Overrides) -> dict[str, AnyNetwork]
     return networks
 
 
-def _identity(problem: Problem) -> str:
-    if isinstance(problem, Identified):
-        return problem.digest()
-    return arrays_digest(problem.start().cpu().numpy())
-
-
 def _problem(
     experiment: Experiment, nodes: int, device: torch.device, dtype: torch.dtype
 ) -> Problem:
@@ -311,15 +289,6 @@ def _sizes(
     rounded = message_dtype is not None and problem.dim > 1
     each = message_dtype.itemsize if rounded and message_dtype else size
     return MessageSizes(-(-method.row_bits(problem.dim, 8 * each) // 8), size)
-
-
-def _timing(
-    method: Method[Any], net: AnyNetwork, times: Clock | None, size: MessageSizes
-) -> Timing | None:
-    """Put a method on the clock; an asynchronous one always has one."""
-    if times is None and isinstance(method, Algorithm):
-        return None
-    return timing(method, net, times or Clock(), size)
 
 
 def with_memory(method: Method[Any], net: AnyNetwork) -> Method[Any]:
@@ -431,17 +400,14 @@ def _split_trials(
         pieces = 1 if start.is_cuda else max(1, len(pairs) * numbers // PART_NUMBERS)
         at_once = experiment.trials_at_once or max(1, min(MEMORY // each, -(-len(pairs) // pieces)))
         if not start.is_cuda:
-            _check_fits(spec, problem, min(at_once, len(pairs)), each)
+            many = min(at_once, len(pairs))
+            size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
+            size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
+            hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
+            check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
         for k in range(0, len(pairs), at_once):
             part = pairs[k : k + at_once]
             yield Trials([seed for _, seed in part], [size for size, _ in part])
-
-
-def _check_fits(spec: AlgorithmSpec, problem: Problem, many: int, each: int) -> None:
-    size = f"{many} {'trial' if many == 1 else 'trials'} of {spec.label} at a time, with "
-    size += f"{problem.nodes:,} nodes of {problem.dim:,} numbers,"
-    hint = "take fewer nodes, a smaller model, or trials_at_once = 1"
-    check_memory(1.0 * many * each, size, hint=hint, error=ExperimentError, ceiling=False)
 
 
 def _trials_by_growth(
@@ -458,11 +424,6 @@ def _trials_by_growth(
             yield pairs
 
 
-def _traceable(method: Method[Any], problem: Problem) -> bool:
-    """Say no of inner optimizers that count steps in Python, and of modules with branches."""
-    return method.traceable and bool(getattr(problem, "traceable", True))
-
-
 def _step_mode(
     experiment: Experiment, net: AnyNetwork, problem: Problem, method: Method[Any], trials: int
 ) -> StepMode:
@@ -473,7 +434,8 @@ def _step_mode(
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
         raise ExperimentError(message(what, hint=hint))
-    if not _traceable(method, problem):
+    # Inner optimizers may count steps in Python, and modules may have branches.
+    if not (method.traceable and getattr(problem, "traceable", True)):
         if experiment.compile == "always":
             what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
             what += "module that is computed node by node decides in Python"

@@ -20,10 +20,10 @@ from digrad.algorithms.contract import Algorithm
 from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError, next_corner
-from digrad.engines.processes.handshake import meet
+from digrad.engines.processes.handshake import exchange_hellos
 from digrad.optim.loggers import Writer
 from digrad.results.folder import JobFile, Store
-from digrad.results.wall_clock import WallClock
+from digrad.results.launches import WallClock
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.planning import Job
@@ -78,7 +78,7 @@ class Coordinator:
             said["error"] = f"{kind}{error}"
         self._rounds += 1
         corner = PrefixStore(str(self._rounds), self._store)
-        came = meet(corner, self.rank, self.world, said, self._timeout)
+        came = exchange_hellos(corner, self.rank, self.world, said, self._timeout)
         failed = [rank for rank, one in enumerate(came) if "error" in one]
         if not failed:
             return [one["said"] for one in came]

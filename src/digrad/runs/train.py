@@ -20,10 +20,9 @@ from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
 from digrad.results.experiment import Experiment, load_experiment, parse_experiment, to_table
 from digrad.results.folder import RunFolder
-from digrad.results.launches import Launch, launcher
+from digrad.results.launches import Launch, WallClock, launcher
 from digrad.results.lock import locked
-from digrad.results.progress import announce_progress
-from digrad.results.wall_clock import WallClock
+from digrad.results.run_state import announce_progress
 from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out, silent
 from digrad.runs.planning import Plan, plan, resolve_defaults
 from digrad.runs.ranks import Coordinator, Distributed, Scalars

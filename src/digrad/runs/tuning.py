@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from digrad.base.errors import ParameterError, message
-from digrad.results.best import Best, best_of, group_by_method
-from digrad.results.criterion import Criterion, Outcomes, outcomes
+from digrad.results.best import Best, Criterion, Outcomes, best_of, group_by_method, outcomes
 from digrad.results.experiment import AlgorithmSpec, Experiment
 from digrad.results.folder import JobFile, RunFolder
 from digrad.results.trials import Results
@@ -114,14 +113,6 @@ class Tuning:
 Watch = Callable[[Experiment], AbstractContextManager[Any]]  # its value takes the progress of a run
 
 
-class TuningPlace(Protocol):
-    """Where the rounds and the final run are carried out."""
-
-    def carry_out(self, experiment: Experiment, given: Overrides, part: str) -> Results:
-        """Run one of them; the final one's part has no name."""
-        ...
-
-
 @dataclass(frozen=True)
 class TuningFolders:
     """The final run in a folder, those of the rounds in ``FOLDER.tuning`` beside it."""
@@ -132,7 +123,7 @@ class TuningFolders:
     watch: Watch
 
     def carry_out(self, experiment: Experiment, given: Overrides, part: str) -> Results:
-        """Run, or go on with what is there."""
+        """Run one of them, or go on with what is there; the final one's part has no name."""
         folder = Path(f"{self.path}.tuning") / part if part else self.path
         going = self.resume and RunFolder(folder).holds_run
         with self.watch(experiment) as tell:
@@ -140,19 +131,23 @@ class TuningFolders:
         return Results.read(folder)
 
 
+@dataclass
 class TuningInMemory:
     """Nothing is written; the final run is kept."""
 
-    def __init__(self, options: Mapping[str, Any], watch: Watch) -> None:
-        self._options, self._watch = options, watch
-        self.final: tuple[Plan, list[JobFile]] | None = None
+    options: Mapping[str, Any]
+    watch: Watch
+    final: tuple[Plan, list[JobFile]] | None = None
 
     def carry_out(self, experiment: Experiment, given: Overrides, part: str) -> Results:
         """Run, and forget all but the last."""
-        with self._watch(experiment) as tell:
-            work, jobs = run_in_memory(experiment, given=given, progress=tell, **self._options)
-        self.final = work, jobs
+        with self.watch(experiment) as tell:
+            self.final = run_in_memory(experiment, given=given, progress=tell, **self.options)
+        work, jobs = self.final
         return Results.of(work.experiment, jobs)
+
+
+TuningPlace = TuningFolders | TuningInMemory  # where the rounds and the final run are carried out
 
 
 def tune(
@@ -183,7 +178,7 @@ def tune(
     by = Criterion(metric)
     for network in experiment.networks:
         one = replace(experiment, networks=(network,), seeds=(seed,), grown_from=(), tried=sizes)
-        by, best, told = _Search(one, network.label, place, given).all_rounds(by)
+        by, best, told = _search(one, place, given, by)
         found += best
         tried |= {(network.label, name): tuple(parts) for name, parts in told.items()}
     place.carry_out(chosen(experiment, found, sizes), given, "")
@@ -212,48 +207,33 @@ def chosen(experiment: Experiment, best: Sequence[Best], tried: Sequence[float])
     return replace(experiment, algorithms=every, lr=(), tried=tuple(tried))
 
 
-@dataclass(frozen=True)
-class _Search:
-    """The rounds on one network."""
-
-    experiment: Experiment
-    network: str
-    place: TuningPlace
-    given: Overrides
-
-    def all_rounds(
-        self, by: Criterion
-    ) -> tuple[Criterion, list[Best], dict[str, list[TuningRound]]]:
-        """Halve until one is left to choose from those that ran the whole length."""
-        left = {spec.label: self.experiment.tried for spec in self.experiment.algorithms}
-        told: dict[str, list[TuningRound]] = {name: [] for name in left}
-        best: list[Best] = []
-        for k, steps in enumerate(round_lengths(self.experiment.steps)):
-            results = self._round(k, steps, left, by.metric)
-            by = Criterion(by.metric or results.metrics[0])
-            at, found = outcomes(results, by)
-            groups = {key[2]: same for key, same in group_by_method(found).items()}
-            for name, same in groups.items():
-                told[name].append(TuningRound(steps, left[name]))
-                left[name] = better_half(same)
-            best = [best_of(same, at) for same in groups.values()]
-        return by, best, told
-
-    def _round(
-        self, k: int, steps: int, left: Mapping[str, tuple[float, ...]], metric: str
-    ) -> Results:
+def _search(
+    experiment: Experiment, place: TuningPlace, given: Overrides, by: Criterion
+) -> tuple[Criterion, list[Best], dict[str, list[TuningRound]]]:
+    """Halve the step sizes on one network, down to a choice of those that ran the whole length."""
+    left = {spec.label: experiment.tried for spec in experiment.algorithms}
+    told: dict[str, list[TuningRound]] = {name: [] for name in left}
+    best: list[Best] = []
+    for k, steps in enumerate(round_lengths(experiment.steps), 1):
+        algorithms = (replace(a, lr=left[a.label], lr_on={}) for a in experiment.algorithms)
         this = replace(
-            self.experiment,
+            experiment,
             steps=steps,
-            algorithms=tuple(
-                replace(spec, lr=left[spec.label], lr_on={}) for spec in self.experiment.algorithms
-            ),
+            algorithms=tuple(algorithms),
             lr=(),
-            name=f"{self.experiment.name}-round-{k + 1}",
-            metrics=(metric,) if metric else self.experiment.metrics,
+            name=f"{experiment.name}-round-{k}",
+            metrics=(by.metric,) if by.metric else experiment.metrics,
             metrics_every=-(-steps // RECORDS),
         )
-        return self.place.carry_out(this, self.given, f"{self.network}/round-{k + 1}")
+        results = place.carry_out(this, given, f"{experiment.networks[0].label}/round-{k}")
+        by = Criterion(by.metric or results.metrics[0])
+        at, found = outcomes(results, by)
+        groups = {key[2]: same for key, same in group_by_method(found).items()}
+        for name, same in groups.items():
+            told[name].append(TuningRound(steps, left[name]))
+            left[name] = better_half(same)
+        best = [best_of(same, at) for same in groups.values()]
+    return by, best, told
 
 
 def round_lengths(steps: int) -> list[int]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import MissingLibraryError, ParameterError, message
+from digrad.base.files import write_whole
 from digrad.base.metrics import TIMED, VALUES, columns_of
 from digrad.results.trials import Results
 

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from digrad.base.atomic import write_whole
+from digrad.base.files import write_whole
 
 GAP = 2  # letters between columns
 LONGEST = 40  # letters of a name or number; what is longer is a text, and broken between words

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from digrad.base.errors import printable
 from digrad.results.experiment import Experiment
-from digrad.results.progress import ProgressMeter, RunAnnouncements
+from digrad.results.run_state import ProgressMeter, RunAnnouncements
 
 FIRST, THEN = 10.0, 30.0  # seconds until the first line, and from each to the next
 

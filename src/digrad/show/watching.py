@@ -12,8 +12,7 @@ from rich.text import Text
 
 from digrad.base.errors import DigradError, param
 from digrad.base.text import duration, number, size
-from digrad.results.progress import RunAnnouncements
-from digrad.results.run_state import RunState, state_of
+from digrad.results.run_state import RunAnnouncements, RunState, state_of
 from digrad.results.trials import Curve, Results
 from digrad.show.braille import COLOURS, draw, mark_of
 

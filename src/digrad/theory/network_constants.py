@@ -42,7 +42,7 @@ class Constants:
     pi_R_square: float  # ‖π_R‖²: how much of the first gradients' noise reaches x̂
     values: dict[str, Bracket]  # M1, M2, N1 .. N8, V, V_R, N1p, N2p, N9
     tree_rule_applies: bool  # whether M2~ = 0 by the tree rule
-    notes: dict[str, str]  # why a bracket is wider than asked for
+    notes: dict[str, str]  # why a bracket is wider than requested
 
     def __getitem__(self, name: str) -> Bracket:
         """Return M1, M2, N1 .. N8, V, V_R, N1p, N2p or N9."""

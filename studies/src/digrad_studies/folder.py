@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import message, param
+from digrad.base.files import write_whole
 from digrad.results.folder import DAMAGE, RunFolderError, environment
 
 Numbers = dict[str, NDArray[np.float64]]

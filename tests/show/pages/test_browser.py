@@ -13,7 +13,7 @@ from folders import write_run
 from digrad.analysis import analyze
 from digrad.networks import directed_ring
 from digrad.results.lock import locked
-from digrad.results.progress import NAME
+from digrad.results.run_state import NAME
 from digrad.show.pages import framed, network_page, run_page, write_page
 from digrad.show.pages.server import Server
 from digrad.show.watching import RunView

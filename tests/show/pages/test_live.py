@@ -17,7 +17,7 @@ from digrad.base.errors import ParameterError
 from digrad.base.text import plain
 from digrad.cli import main
 from digrad.results.lock import locked
-from digrad.results.progress import NAME, RunAnnouncements
+from digrad.results.run_state import NAME, RunAnnouncements
 from digrad.show.braille import draw, mark_of
 from digrad.show.pages.page import render
 from digrad.show.pages.server import Server, live_page, live_state

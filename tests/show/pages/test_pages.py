@@ -17,8 +17,8 @@ from reading import Reader
 from rich.text import Text
 
 from digrad.analysis import analyze
-from digrad.base.atomic import WriteError
 from digrad.base.errors import DigradError
+from digrad.base.files import WriteError
 from digrad.networks import Network, directed_ring
 from digrad.show.pages import Page, Section, network_page, render, run_page, study_page, write_page
 from digrad.show.pages.page import plot

@@ -17,7 +17,7 @@ from digrad.analysis.designs.objective import FEW, Objective, Point, Slope
 
 Mask = NDArray[np.bool_]
 Masks = tuple[Mask, Mask]
-Progress = Callable[[float, float], None]  # told the share that is done and the seconds left
+Progress = Callable[[float, float], None]  # called with the share that is done and the seconds left
 
 FLOOR = 1e-2  # weight that a start's zeros are given, so that they can grow
 LOOK = 10  # iterations between two looks at all curvatures
@@ -53,7 +53,7 @@ class DescentResult(NamedTuple):
 
 @dataclass
 class DescentBudget:
-    """How long optimising may take, how much is done, and whether somebody stopped it."""
+    """How long optimising may take, how much is done, and whether it was stopped."""
 
     budget: float | None = None  # seconds
     progress: Progress = lambda share, left: None

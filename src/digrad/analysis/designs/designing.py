@@ -102,7 +102,7 @@ def design(
         keep_links: how many links may be used, pull and push together.
         add_links: how many links, worth having most, to add.
         load: size of a model and costs of a step, for the seconds.
-        progress: told the share that is done and the seconds left, now and then.
+        progress: called now and then with the share that is done and the seconds left.
 
     >>> from digrad.networks import multi_sub_ring
     >>> made = design(multi_sub_ring(10), budget=2)

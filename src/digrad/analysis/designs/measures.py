@@ -151,7 +151,7 @@ class DesignTask:
 
 @dataclass(frozen=True, eq=False)
 class CandidateNetwork:
-    """A network with its numbers, computed when first asked for."""
+    """A network with its numbers, computed when first needed."""
 
     name: str  # of its weights
     network: Network

@@ -17,7 +17,13 @@ from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
 from digrad.engines.processes.faults import Faults, Naming, Notices, StoreError, next_corner
-from digrad.engines.processes.handshake import compare, connect_near, fingerprint, meet, wanted
+from digrad.engines.processes.handshake import (
+    compare,
+    connect_near,
+    exchange_hellos,
+    fingerprint,
+    uses_shared_memory,
+)
 from digrad.engines.processes.linked import LinkedRows
 from digrad.engines.processes.routes import bounds_of, route
 from digrad.engines.processes.step_mixers import StepMixer, StepRoutes
@@ -74,7 +80,7 @@ class Processes(LinkedRows):
         store: Store | None = None,
     ) -> None:
         super().__init__(dtype, message_dtype)
-        group = _checked(group)
+        group = _check_group(group)
         self.network = net
         self.rank, self.world, self.n = dist.get_rank(group), dist.get_world_size(group), net.n
         self._device, self._exchanges = torch.device(device), 0
@@ -90,14 +96,14 @@ class Processes(LinkedRows):
             "message_dtype": str(self._message_dtype),
             **(about or {}),
         }
-        compare(meet(self._store, self.rank, self.world, hello, timeout))
+        compare(exchange_hellos(self._store, self.rank, self.world, hello, timeout))
         bounds = bounds_of(net.n, self.world, blocks)
         self.blocks = tuple((bounds[1:] - bounds[:-1]).tolist())
         self.rows = slice(int(bounds[self.rank]), int(bounds[self.rank + 1]))
         self.nodes = torch.arange(self.rows.start, self.rows.stop, device=self._device)
         self._bounds = bounds
         self._mixing = self._mixings(net) if isinstance(net, Network) else {}
-        self._visits = None if isinstance(net, Network) else StepRoutes(net, self)
+        self._step_routes = None if isinstance(net, Network) else StepRoutes(net, self)
         self._connect(group, timeout, shared_memory)
 
     def _mixings(self, slot: Slot) -> dict[Verb, RankMatrix]:
@@ -109,11 +115,11 @@ class Processes(LinkedRows):
         return RankMatrix.make(own, self._device, self.dtype, self._message_dtype)
 
     def _connect(self, group: Any, timeout: float, shared_memory: bool | Literal["auto"]) -> None:
-        used = self._visits.all() if self._visits else list(self._mixing.values())
+        used = self._step_routes.all() if self._step_routes else list(self._mixing.values())
         peers = {peer for mixing in used for peer in mixing.route.peers}
         wire = TorchWire(group, self._device, timeout)
         self._collectives = Collectives(wire, self.rank, self.world, self._number)
-        willing = wanted(shared_memory) and not wire.on_device
+        willing = uses_shared_memory(shared_memory) and not wire.on_device
         near = connect_near(self._store, self.rank, peers, timeout, willing=willing)
         self._near = SharedMemory(near, timeout) if near else None
         self._transport = wire
@@ -133,7 +139,7 @@ class Processes(LinkedRows):
 
     def at(self, t: int) -> "Processes | StepMixer":
         """Return the mixer of step t: this one, where the network stays as it is."""
-        return self if self._visits is None else self._visits.at(t)
+        return self if self._step_routes is None else self._step_routes.at(t)
 
     def _room(self, mixing: RankMatrix, like: Tensor) -> Tensor | None:
         """Return shared memory, from which rows leave without being copied, where that is."""
@@ -214,7 +220,7 @@ def _about(net: AnyNetwork) -> dict[str, str]:
     return {"timetable": net.digest()[:16]}
 
 
-def _checked(group: Any) -> Any:
+def _check_group(group: Any) -> Any:
     if not dist.is_available() or not dist.is_initialized():
         what = "there is no process group"
         hint = "call torch.distributed.init_process_group() first, under torchrun"

@@ -147,9 +147,9 @@ class Notices:
                 self.post(notice)
             finally:
                 hang_up()
-            notices = self._settled(notice)
-            self._let_others_settle(culprits(notices, self.rank))
-            return PeerError(verdict(notices, self.rank))
+            notices = self._await_notices(notice)
+            self._await_others(find_culprits(notices, self.rank))
+            return PeerError(failure_text(notices, self.rank))
         except StoreError as error:
             return PeerError(
                 message(
@@ -160,7 +160,7 @@ class Notices:
                 )
             )
 
-    def _let_others_settle(self, gone: Sequence[int]) -> None:
+    def _await_others(self, gone: Sequence[int]) -> None:
         """Stay a while if this is rank 0: the store, with which others compare notes, is its own.
 
         Args:
@@ -175,12 +175,12 @@ class Notices:
                     return
                 time.sleep(PAUSE)
 
-    def _settled(self, notice: Notice) -> dict[int, Notice]:
+    def _await_notices(self, notice: Notice) -> dict[int, Notice]:
         """Read until the culprit, or in a circle everybody, has spoken or the grace is over."""
         end = time.monotonic() + (min(HASTE, self.grace) if notice.lost else self.grace)
         while True:
             notices = {**self.read(), self.rank: notice}
-            awaited = culprits(notices, self.rank) or range(self.world)
+            awaited = find_culprits(notices, self.rank) or range(self.world)
             if all(rank in notices for rank in awaited) or time.monotonic() >= end:
                 return notices
             time.sleep(PAUSE)
@@ -207,7 +207,7 @@ class Faults:
         """Tell the other ranks why this one stops."""
         self._notices.post(Notice(reason))
 
-    def named(self, error: BaseException, doing: str) -> PeerError | None:
+    def name_culprit(self, error: BaseException, doing: str) -> PeerError | None:
         """Tell the others whom this rank waited for in vain, and find out who is behind it."""
         if not isinstance(error, LinkError):
             return None
@@ -224,7 +224,7 @@ class FaultNames(Protocol):
     def check(self) -> None:
         """Raise again what made an earlier call fail."""
 
-    def named(self, error: BaseException, doing: str) -> PeerError | None:
+    def name_culprit(self, error: BaseException, doing: str) -> PeerError | None:
         """Return the error that names who is behind another; none if it is no link's."""
         ...
 
@@ -247,7 +247,7 @@ class Naming:
         trace: TracebackType | None,
     ) -> None:
         """Name the rank behind a link that failed."""
-        named = None if error is None else self.faults.named(error, self.doing)
+        named = None if error is None else self.faults.name_culprit(error, self.doing)
         if named is not None:
             raise named from error
 
@@ -266,7 +266,7 @@ def _settled_key(rank: int) -> str:
     return f"settled/{rank}"
 
 
-def culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
+def find_culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
     """Return the ranks a failure comes from, following who waited for whom.
 
     >>> gone = {2: Notice("waited", waits_for=(1,)), 1: Notice("waited", waits_for=(0,))}
@@ -289,7 +289,7 @@ def culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
     return sorted(spoken or ends)
 
 
-def verdict(notices: Mapping[int, Notice], rank: int) -> str:
+def failure_text(notices: Mapping[int, Notice], rank: int) -> str:
     """Say, for one rank, who is behind a failure and how it showed.
 
     >>> print(verdict({1: Notice("lost its connection", (0,), lost=True)}, rank=1))
@@ -297,9 +297,9 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
       rank 1 lost its connection
       hint: look at the output of rank 0
     """
-    found = culprits(notices, rank)
+    found = find_culprits(notices, rank)
     if not found:
-        return _in_a_circle(notices)
+        return _cycle_text(notices)
     who = ranks(found)
     if found[0] in notices:
         stopped = [f"rank {other} stopped: {notices[other].reason}" for other in found]
@@ -307,7 +307,7 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
     witnesses = {other for other in notices if set(notices[other].waits_for) & set(found)}
     details = [f"rank {other} {notices[other].reason}" for other in sorted(witnesses | {rank})]
     hint = f"look at the output of {who}"
-    if any(_in_a_sum(notices[other]) for other in witnesses):
+    if any(_is_sum(notices[other]) for other in witnesses):
         hint = f"{FOR_ALL}; else {hint}"
     if any(notices[other].lost for other in witnesses):
         return message(f"{who} ended", *details, hint=hint)
@@ -316,12 +316,12 @@ def verdict(notices: Mapping[int, Notice], rank: int) -> str:
     return message(f"{who} {does} not answer", *details, hint=hint)
 
 
-def _in_a_sum(notice: Notice) -> bool:
+def _is_sum(notice: Notice) -> bool:
     match = _EXCHANGE.search(notice.reason)
     return match is not None and match[2] in SUMS
 
 
-def _in_a_circle(notices: Mapping[int, Notice]) -> str:
+def _cycle_text(notices: Mapping[int, Notice]) -> str:
     """Say which ranks took more or fewer steps than the others, as far as that can be seen.
 
     >>> steps, after = (f"waited, in exchange 32 ({verb})" for verb in ("push", "weighted"))
@@ -341,7 +341,7 @@ def _in_a_circle(notices: Mapping[int, Notice]) -> str:
         return message("the ranks wait for each other", *details, hint=hint)
     odd, how = (over, "fewer") if len(over) <= len(going) else (going, "more")
     hint = f"all ranks must take as many steps: look at the loop and the data of {ranks(odd)}"
-    if any(_in_a_sum(notices[other]) for other in over):
+    if any(_is_sum(notices[other]) for other in over):
         hint += f"; {FOR_ALL}"
     return message(f"{ranks(odd)} took {how} steps than the others", *details, hint=hint)
 

@@ -39,7 +39,7 @@ def fingerprint(W: csr_array) -> str:
     return digest.hexdigest()[:16]
 
 
-def meet(
+def exchange_hellos(
     store: Store, rank: int, world: int, hello: Mapping[str, str], timeout: float
 ) -> list[dict[str, str]]:
     """Write this rank's hello and return those of all ranks, by rank.
@@ -107,7 +107,7 @@ def _split(holders: Mapping[str, list[int]]) -> str:
     )
 
 
-def wanted(shared_memory: bool | Literal["auto"]) -> bool:
+def uses_shared_memory(shared_memory: bool | Literal["auto"]) -> bool:
     """Whether to use shared memory where it is possible."""
     if shared_memory is True and not available():
         what = "shared_memory=True, but this system has no anonymous shared memory"
@@ -127,14 +127,14 @@ def connect_near(
     lower, higher = ([p for p in sorted(peers) if (p < rank) == low] for low in (True, False))
     listener = Listener(len(higher) + 1) if higher and willing else None
     try:
-        _say(store, f"listens/{rank}", listener.name if listener else "", timeout)
+        _publish(store, f"listens/{rank}", listener.name if listener else "", timeout)
         reached: dict[int, Channel] = {}
         for peer in lower if willing else ():
             name = _hear(store, f"listens/{peer}", timeout)
             channel = connect(name, rank) if isinstance(name, str) and name else None
             if channel is not None:
                 reached[peer] = channel
-        _say(store, f"reached/{rank}", list(reached), timeout)
+        _publish(store, f"reached/{rank}", list(reached), timeout)
         callers = [p for p in higher if rank in _hear(store, f"reached/{p}", timeout)]
         return reached | (listener.accept(len(callers), timeout) if listener else {})
     finally:
@@ -142,7 +142,7 @@ def connect_near(
             listener.close()
 
 
-def _say(store: Store, key: str, value: object, seconds: float) -> None:
+def _publish(store: Store, key: str, value: object, seconds: float) -> None:
     within(seconds, lambda: store.set(key, json.dumps(value)))
 
 

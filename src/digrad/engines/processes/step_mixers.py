@@ -83,7 +83,7 @@ class StepRoutes:
 
     def __init__(self, net: Timetable, engine: "Processes") -> None:
         self._net, self._engine = net, engine
-        self._slots = [self._visit(slot) for slot in (*net.slots, net.quiet)]
+        self._slots = [self._slot_mixer(slot) for slot in (*net.slots, net.quiet)]
         self._drawn: dict[int, StepMixer] = {}
         self._links: dict[bytes, list[RankMatrix]] = {}
 
@@ -99,16 +99,16 @@ class StepRoutes:
         if t not in self._drawn:
             while len(self._drawn) >= REMEMBERED:
                 del self._drawn[next(iter(self._drawn))]
-            self._drawn[t] = self._chanced(t)
+            self._drawn[t] = self._random_mixer(t)
         return self._drawn[t]
 
-    def _visit(self, slot: Slot) -> StepMixer:
+    def _slot_mixer(self, slot: Slot) -> StepMixer:
         return StepMixer(self._engine, self._engine.mixing(slot.R), self._engine.mixing(slot.C))
 
-    def _chanced(self, t: int) -> StepMixer:
+    def _random_mixer(self, t: int) -> StepMixer:
         slot, engine = self._net.at(t), self._engine
         if not self._net.chances.silent:
-            return self._visit(slot)
+            return self._slot_mixer(slot)
         own, shares, arrives = (part[0] for part in self._net.inflow(range(t, t + 1)))
         device, dtype, rows = engine.nodes.device, engine.dtype, engine.rows
         kept = torch.from_numpy(own[rows, None].copy()).to(device, dtype)

@@ -15,7 +15,7 @@ RECYCLED = 1 << 22  # bytes from which results are recycled here; the C library 
 IDLE = 4  # results whose memory is kept though nobody holds it
 
 
-def rounded(size: int) -> int:
+def buffer_size(size: int) -> int:
     """Return the next power of two, so that buffers of nearly one size are interchangeable."""
     return max(SMALLEST, 1 << max(0, size - 1).bit_length())
 
@@ -40,8 +40,8 @@ class BufferPool:
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return a buffer, and its beginning as a tensor of the shape asked for."""
         count = prod(shape) * dtype.itemsize
-        free = self._free[rounded(count)]
-        buffer = free.pop() if free else self._new(rounded(count))
+        free = self._free[buffer_size(count)]
+        buffer = free.pop() if free else self._new(buffer_size(count))
         return buffer, buffer[:count].view(dtype).view(shape)
 
     def give(self, buffer: Tensor) -> None:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.errors import DigradError, message, param
-from digrad.engines.transports.buffers import rounded
+from digrad.engines.transports.buffers import buffer_size
 from digrad.engines.transports.channel import Channel, Received
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
@@ -68,7 +68,7 @@ def make_arena(number: int, size: int) -> Arena:
     handle = os.memfd_create(f"digrad-{number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(handle, size)
     fcntl.fcntl(handle, _ADD_SEALS, _SEALS)
-    return Arena(number, handle, _mapped(handle, size))
+    return Arena(number, handle, _map_memory(handle, size))
 
 
 def open_arena(handle: int) -> Tensor:
@@ -76,12 +76,12 @@ def open_arena(handle: int) -> Tensor:
     try:
         if fcntl.fcntl(handle, _GET_SEALS) & _SEALS != _SEALS:
             raise OSError("the memory handed over is not sealed")
-        return _mapped(handle, os.fstat(handle).st_size)
+        return _map_memory(handle, os.fstat(handle).st_size)
     finally:
         os.close(handle)
 
 
-def _mapped(handle: int, size: int) -> Tensor:
+def _map_memory(handle: int, size: int) -> Tensor:
     return torch.frombuffer(mmap.mmap(handle, size), dtype=torch.uint8)
 
 
@@ -100,11 +100,11 @@ class Slots:
 
     def has_free(self, size: int) -> bool:
         """Whether a slot of that many bytes lies ready."""
-        return bool(self._free[rounded(size)])
+        return bool(self._free[buffer_size(size)])
 
     def take(self, size: int) -> MessageSlot:
         """Return a slot of at least that many bytes."""
-        size = rounded(size)
+        size = buffer_size(size)
         free = self._free[size]
         return free.pop() if free else self._new(size)
 

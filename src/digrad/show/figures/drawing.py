@@ -21,8 +21,8 @@ from matplotlib.patches import Circle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import NullLocator
 
-from digrad.base.atomic import write_whole
 from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.files import write_whole
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.networks.slot import Slot

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from digrad.base.atomic import write_whole
+from digrad.base.files import write_whole
 
 SCRIPTS = ("chart.js", "marks.js", "tables.js", "live.js", "page.js")  # the last one begins
 

@@ -136,7 +136,7 @@ def test_names_mean_them_on_a_clock_only() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: OverlapSGP(every=0), "every must be at least 1, got 0"),
+        (lambda: OverlapSGP(every=0), "every must be a whole number from 1 on, got 0"),
         (lambda: BroadcastCPP(Compression(Dither(bits=4))), "draws random numbers"),
         (lambda: BroadcastCPP(Compression(TopK(), scheme="feedback")), "differences of models"),
     ],

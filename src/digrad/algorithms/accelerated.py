@@ -20,6 +20,7 @@ from digrad.algorithms.contract import (
     early_rows,
 )
 from digrad.algorithms.inner import inverse, update_trackers
+from digrad.base.checks import real
 from digrad.base.errors import ParameterError, message
 
 
@@ -168,9 +169,7 @@ class QGDSGDm(Algorithm[QuasiGlobalState]):
 
     def __post_init__(self) -> None:
         for name, value in (("beta", self.beta), ("mu", self.mu)):
-            if not 0 <= value < 1:
-                what = f"{name} must lie in [0, 1), got {value}"
-                raise ParameterError(message(what, hint="try 0.9"))
+            real(value, name, least=0, below=1, hint="try 0.9")
 
     @property
     def speed(self) -> float:

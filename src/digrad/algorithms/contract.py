@@ -317,13 +317,6 @@ def take_local_steps(
     return s
 
 
-def check_every(every: int) -> None:
-    """Refuse a round without a gradient."""
-    if every < 1:
-        what = f"every must be at least 1, got {every}"
-        raise ParameterError(message(what, hint="4 exchanges after every fourth gradient"))
-
-
 def adapt_then_combine(mix: Mix, rows: Tensor, *changes: Change, of: str) -> Tensor:
     """W(X + Σ αD): every node changes its row, then sends it."""
     return mix(rows, *changes, of=of)

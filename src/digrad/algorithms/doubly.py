@@ -85,7 +85,7 @@ class DSGD(Momentum, Algorithm[ModelState]):
         return self.state(ModelState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: ModelState, g: Tensor, net: Mixer, lr: Scale) -> ModelState:
-        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
+        d, kept = self.direction(s, g)
         return type(s)(FORMS[self.form](net.pull, s.x, (-lr, d), of="x"), *kept)
 
     def early(self, s: ModelState) -> tuple[tuple[Verb, Tensor], ...]:
@@ -124,7 +124,7 @@ class Diffusion(Momentum, Algorithm[DiffusionState]):
         return self.state(DiffusionState)(x, x if self.form == "cta" else None)  # type: ignore[no-any-return]
 
     def step(self, s: DiffusionState, g: Tensor, net: Mixer, lr: Scale) -> DiffusionState:
-        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
+        d, kept = self.direction(s, g)
         x = self.point(s) - lr * d
         if self.form == "cta":
             return type(s)(x, net.pull(x, of="phi"), *kept)
@@ -254,5 +254,5 @@ class Centralized(Momentum, Algorithm[CentralState]):
         return self.state(CentralState)(x)  # type: ignore[no-any-return]
 
     def step(self, s: CentralState, g: Tensor, net: Mixer, lr: Scale) -> CentralState:
-        d, kept = self.update(s, self.add_weight_decay(net.mean(g), s, self.point), self.point)
+        d, kept = self.direction(s, net.mean(g))
         return type(s)(s.x - lr * d, *kept)

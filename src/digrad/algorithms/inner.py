@@ -5,14 +5,13 @@ the update of it and remembers what it needs, as variables of the method's state
 stored, resumed and cut into buckets like everything else. What it remembers never travels.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from digrad.algorithms.contract import FORMS, Form, Mix, Scale
+from digrad.algorithms.contract import FORMS, Form, Method, Mix, Scale
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner, Kept, accumulate_momentum
 from digrad.algorithms.wrapper import join_state
@@ -20,7 +19,7 @@ from digrad.base.errors import ParameterError, lookup, message, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Momentum:
+class Momentum(Method[Any]):
     """Gives a method an inner optimizer on what it steps along; a plain method has none.
 
     A state of such a method ends in m, and is made by ``type(s)(..., *kept)``.
@@ -87,21 +86,25 @@ class Momentum:
         """Return the type of states for what is remembered, ``kind`` ending in m."""
         return join_state(kind, self.rule.names[1:]) if self.rule else kind
 
-    def add_weight_decay(self, g: Tensor, s: Any, point: Callable[[Any], Tensor]) -> Tensor:
+    def direction(self, s: Any, g: Tensor) -> Any:
+        """Return D for a step along the gradients g, and what is to be remembered."""
+        return self.update(s, self.add_weight_decay(g, s))
+
+    def add_weight_decay(self, g: Tensor, s: Any) -> Tensor:
         """G + λX, where weight decay belongs to the gradients."""
         rule = self.rule
         if rule is None or rule.decoupled or not rule.weight_decay:
             return g
-        return torch.add(g, point(s), alpha=rule.weight_decay)
+        return torch.add(g, self.point(s), alpha=rule.weight_decay)
 
-    def update(self, s: Any, direction: Tensor, point: Callable[[Any], Tensor]) -> Any:
+    def update(self, s: Any, direction: Tensor) -> Any:
         """Return D, for a step X - γD, and what is to be remembered."""
         rule = self.rule
         if rule is None:
             return direction, ()
         d, kept = rule(s[s._fields.index("m") :], direction)
         if rule.decoupled and rule.weight_decay:
-            d = torch.add(d, point(s), alpha=rule.weight_decay)
+            d = torch.add(d, self.point(s), alpha=rule.weight_decay)
         return d, kept
 
 
@@ -169,13 +172,11 @@ class TrackingMomentum(Momentum):
         assert isinstance(self.rule, SGD)
         return accumulate_momentum(s.m, g, self.rule.momentum), s.m
 
-    def track(
-        self, s: Any, g: Tensor, mix: Mix, form: Form, point: Callable[[Any], Tensor]
-    ) -> Tracked:
+    def track(self, s: Any, g: Tensor, mix: Mix, form: Form) -> Tracked:
         """Make the trackers of a step and what it goes along, s having y, g and m."""
-        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, point))
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s))
         y = update_trackers(s.y, last, new, mix, form)
         if self.follows_momenta:
             return Tracked(y, y, None, (new,))
-        d, kept = self.update(s, y, point)
+        d, kept = self.update(s, y)
         return Tracked(y, d, new, kept)

@@ -59,7 +59,7 @@ class _Family(TrackingMomentum, Algorithm[TrackingState]):
 
     def step(self, s: TrackingState, g: Tensor, net: Mixer, lr: Scale) -> TrackingState:
         x_form, y_form = self.forms
-        y, d, g_kept, kept = self.track(s, g, getattr(net, self.y_verb), y_form, self.point)
+        y, d, g_kept, kept = self.track(s, g, getattr(net, self.y_verb), y_form)
         return type(s)(FORMS[x_form](net.pull, s.x, (-lr, d), of="x"), y, g_kept, *kept)
 
     def early(self, s: TrackingState) -> tuple[tuple[Verb, Tensor], ...]:

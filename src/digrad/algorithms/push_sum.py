@@ -21,13 +21,12 @@ from digrad.algorithms.contract import (
     Scale,
     Verb,
     add_changes,
-    check_every,
     combine_then_adapt,
     early_rows,
 )
 from digrad.algorithms.inner import Momentum, TrackingMomentum
-from digrad.algorithms.rules import Kept
-from digrad.base.errors import ParameterError, lookup
+from digrad.base.checks import real, whole
+from digrad.base.errors import lookup
 
 
 class PushSumState(NamedTuple):
@@ -75,11 +74,6 @@ class _Untracked(Momentum, Algorithm[PushSumState]):
     def init(self, x: Tensor) -> PushSumState:
         return self.state(PushSumState)(x)  # type: ignore[no-any-return]
 
-    def direction(self, s: PushSumState, g: Tensor) -> tuple[Tensor, Kept]:
-        """Return what a step goes along, and what is to be remembered."""
-        d, kept = self.update(s, self.add_weight_decay(g, s, self.point), self.point)
-        return d, kept
-
     def early(self, s: PushSumState) -> tuple[tuple[Verb, Tensor], ...]:
         return early_rows(("cta", "push", s.w))
 
@@ -114,7 +108,7 @@ class LocalSGP(SGP):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_every(self.every)
+        whole(self.every, "every", least=1, hint="4 exchanges after every fourth gradient")
 
     @property
     def local_steps(self) -> int:
@@ -187,7 +181,7 @@ class _Tracked(TrackingMomentum, Algorithm[DigingState]):
 
     def _step(self, s: DigingState, g: Tensor, push: Mix, lr: Scale) -> DigingState:
         u_form, y_form = self.forms
-        y, d, g_kept, kept = self.track(s, g, push, y_form, self.point)
+        y, d, g_kept, kept = self.track(s, g, push, y_form)
         u = FORMS[u_form](push, s.u, (-lr, d), of="u")
         return type(s)(u, push(s.v, of="v"), y, g_kept, *kept)
 
@@ -253,8 +247,7 @@ class MGPushDiging(_Tracked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rounds < 1:
-            raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
+        whole(self.rounds, "rounds", least=1)
 
     @property
     def samples(self) -> int:
@@ -279,8 +272,7 @@ def rounds_for(n: int, beta_pi: float, kappa_pi: float) -> int:
     >>> rounds_for(20, beta_pi=0.8, kappa_pi=3.0)
     41
     """
-    if not 0 <= beta_pi < 1:
-        raise ParameterError(f"beta_pi must lie in [0, 1), got {beta_pi}")
+    real(beta_pi, "beta_pi", least=0, below=1)
     return max(1, ceil(2 * (log(kappa_pi) + log(n)) / (1 - beta_pi)))
 
 
@@ -303,9 +295,9 @@ class Sonata(TrackingMomentum, Algorithm[SonataState]):
 
     def step(self, s: SonataState, g: Tensor, net: Mixer, lr: Scale) -> SonataState:
         momenta = self.follows_momenta
-        new, last = self.tracked_rows(s, self.add_weight_decay(g, s, self.point))
+        new, last = self.tracked_rows(s, self.add_weight_decay(g, s))
         y = new if s.z is None or last is None else (s.z + new - last) / s.phi
-        d, kept = (y, (new,)) if momenta else self.update(s, y, self.point)
+        d, kept = (y, (new,)) if momenta else self.update(s, y)
         phi = net.push(s.phi, of="phi")
         x = net.push(s.phi * (s.x - lr * d), of="x") / phi
         return type(s)(x, phi, net.push(s.phi * y, of="z"), None if momenta else new, *kept)

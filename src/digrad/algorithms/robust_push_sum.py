@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.asynchronous import Asynchronous, Inbox, OwnWeights
-from digrad.algorithms.contract import Needs, Scale, check_every
-from digrad.base.checks import real
+from digrad.algorithms.contract import Needs, Scale
+from digrad.base.checks import real, whole
 from digrad.base.errors import lookup
 
 Rule = Literal["patient", "printed"]
@@ -189,7 +189,7 @@ class OverlapSGP(Asynchronous[OverlapState, OverlapParcel]):
     waits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_every(self.every)
+        whole(self.every, "every", least=1, hint="4 exchanges after every fourth gradient")
 
     def init(self, x: Tensor) -> OverlapState:
         one = torch.ones_like(x[..., :1])

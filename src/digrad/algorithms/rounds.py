@@ -13,9 +13,9 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from digrad.algorithms.contract import Algorithm, Mixer, Needs, Scale, Verb, check_every
+from digrad.algorithms.contract import Algorithm, Mixer, Needs, Scale, Verb
 from digrad.algorithms.inner import inverse
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import real, whole
 
 
 class RoundState(NamedTuple):
@@ -34,10 +34,8 @@ class _Rounds(Algorithm[RoundState]):
     outer: float
 
     def __post_init__(self) -> None:
-        check_every(self.every)
-        if not 0 < self.outer <= 1:
-            what = f"outer must lie in (0, 1], got {self.outer}"
-            raise ParameterError(message(what, hint="1 takes the whole of what a round found"))
+        whole(self.every, "every", least=1, hint="4 exchanges after every fourth gradient")
+        real(self.outer, "outer", above=0, most=1, hint="1 takes the whole of what a round found")
 
     @property
     def local_steps(self) -> int:

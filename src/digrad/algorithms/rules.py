@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from digrad.base.checks import real
 from digrad.base.errors import ParameterError, message, short_repr
 
 Kept = tuple[Tensor | None, ...]  # by name in ``Inner.names``; none before the first step
@@ -92,8 +93,8 @@ class SGD(_Rule):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_share("momentum", self.momentum)
-        check_decay(self.weight_decay)
+        real(self.momentum, "momentum", least=0, below=1, hint="try 0.9")
+        real(self.weight_decay, "weight_decay", least=0, hint="try 1e-4")
         if self.nesterov and not self.momentum:
             raise ParameterError(message("nesterov needs a momentum", hint="set momentum = 0.9"))
 
@@ -137,12 +138,10 @@ class AdamW(_Rule):
             what = f"betas must be two numbers, got {short_repr(betas)}"
             raise ParameterError(message(what, hint=hint))
         for k, beta in enumerate(betas):
-            check_share(f"betas[{k}]", beta)
+            real(beta, f"betas[{k}]", least=0, below=1, hint="try 0.9")
         object.__setattr__(self, "betas", tuple(map(float, betas)))  # a file gives a list
-        if not _is_number(self.eps) or not self.eps > 0:
-            what = f"eps must be more than 0, got {short_repr(self.eps)}"
-            raise ParameterError(message(what, hint="try 1e-8"))
-        check_decay(self.weight_decay)
+        real(self.eps, "eps", above=0, hint="try 1e-8")
+        real(self.weight_decay, "weight_decay", least=0, hint="try 1e-4")
 
     def __call__(self, kept: Kept, direction: Tensor) -> tuple[Tensor, Kept]:
         m, q, k = kept if kept else (None, None, None)
@@ -184,21 +183,3 @@ def accumulate_momentum(m: Tensor | None, new: Tensor, beta: float) -> Tensor:
     tensor([1.5000])
     """
     return new if m is None else torch.add(new, m, alpha=beta)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def check_share(name: str, value: Any) -> None:
-    """Refuse a factor of a memory that does not lie in [0, 1)."""
-    if not _is_number(value) or not 0 <= value < 1:
-        what = f"{name} must lie in [0, 1), got {short_repr(value)}"
-        raise ParameterError(message(what, hint="try 0.9"))
-
-
-def check_decay(value: Any) -> None:
-    """Refuse a weight decay that makes weights grow."""
-    if not _is_number(value) or not 0 <= value < float("inf"):
-        what = f"weight_decay must be finite and at least 0, got {short_repr(value)}"
-        raise ParameterError(message(what, hint="try 1e-4"))

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from digrad.algorithms.rules import Inner, Kept, check_decay
+from digrad.algorithms.rules import Inner, Kept
+from digrad.base.checks import real
 from digrad.base.errors import ParameterError, message
 
 # Options of PyTorch's classes that change how they compute, but not what.
@@ -49,7 +50,7 @@ class TorchRule:
         made = cls(kind, said)
         made._try()
         lost = float(default if decay is None else decay)
-        check_decay(lost)
+        real(lost, "weight_decay", least=0, hint="try 1e-4")
         return cls(kind, said, lost, made._tried_decay() if "weight_decay" in takes else made.decay)
 
     def __post_init__(self) -> None:

@@ -46,9 +46,10 @@ def real(
     least: float = -inf,
     above: float = -inf,
     most: float = inf,
+    below: float = inf,
     hint: str = "",
 ) -> float:
-    """Return a finite number with ``above < number``, ``least <= number <= most``.
+    """Return a finite number with ``above < number < below``, ``least <= number <= most``.
 
     >>> real(-1, "sigma", least=0, hint="0 means no noise")
     Traceback (most recent call last):
@@ -62,11 +63,12 @@ def real(
             number = float(value)
         except (OverflowError, ValueError):  # an integer of 400 digits
             number = inf
-    if not (isfinite(number) and above < number and least <= number <= most):
+    if not (isfinite(number) and above < number < below and least <= number <= most):
         limits = [
             *([f"at least {least:g}"] if least > -inf else []),
             *([f"above {above:g}"] if above > -inf else []),
             *([f"at most {most:g}"] if most < inf else []),
+            *([f"below {below:g}"] if below < inf else []),
         ]
         what = f"{name} must be a finite number{''.join(f', {x}' for x in limits)}"
         raise ParameterError(

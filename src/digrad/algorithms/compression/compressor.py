@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import whole
 
 Kind = Literal["contraction", "unbiased", "absolute"]
 Parts = tuple[Tensor, ...]  # what a row is compressed to, before it is put into bytes
@@ -100,13 +100,7 @@ class Compressor(ABC):
         return v.reshape(*v.shape[:-1], -1, size)
 
     def _check_block(self) -> None:
-        at_least("block", self.block, 0, "0 takes whole rows")
-
-
-def at_least(name: str, value: float, least: float, hint: str) -> None:
-    """Refuse a parameter that is too small."""
-    if not value >= least:
-        raise ParameterError(message(f"{name} must be at least {least}, got {value}", hint=hint))
+        whole(self.block, "block", hint="0 takes whole rows")
 
 
 def as_bytes(numbers: Tensor) -> Tensor:

@@ -12,11 +12,11 @@ from digrad.algorithms.compression.compressor import (
     CompressorClass,
     Parts,
     as_bytes,
-    at_least,
     from_bytes,
     pack,
     unpack,
 )
+from digrad.base.checks import real, whole
 from digrad.base.errors import ParameterError, message
 
 
@@ -30,10 +30,8 @@ class _Some(Compressor):
 
     def __post_init__(self) -> None:
         self._check_block()
-        at_least("k", self.k, 0, "0 takes the share")
-        if not self.k and not 0 < self.share <= 1:
-            what = f"share must lie in (0, 1], got {self.share}"
-            raise ParameterError(message(what, hint="0.1 keeps every tenth number"))
+        whole(self.k, "k", hint="0 takes the share")
+        real(self.share, "share", above=0, most=1, hint="0.1 keeps every tenth number")
         if self.k and self.share != _Some.share:
             what = f"k = {self.k} and share = {self.share} both say how many are kept"
             raise ParameterError(message(what, hint="leave one of them out"))

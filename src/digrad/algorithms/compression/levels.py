@@ -13,12 +13,11 @@ from digrad.algorithms.compression.compressor import (
     CompressorClass,
     Parts,
     as_bytes,
-    at_least,
     from_bytes,
     pack,
     unpack,
 )
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import whole
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class QSGD(_Levels):
 
     def __post_init__(self) -> None:
         self._check_block()
-        at_least("levels", self.levels, 1, "8 levels take 5 bits")
+        whole(self.levels, "levels", least=1, hint="8 levels take 5 bits")
 
     @property
     def top(self) -> int:
@@ -135,9 +134,7 @@ class _Largest(_Levels):
 
     def __post_init__(self) -> None:
         self._check_block()
-        if not 2 <= self.bits <= 16:
-            what = f"bits must lie between 2 and 16, got {self.bits}"
-            raise ParameterError(message(what, hint="4 is a good start; sign takes one"))
+        whole(self.bits, "bits", least=2, most=16, hint="4 is a good start; sign takes one")
 
     @property
     def top(self) -> int:

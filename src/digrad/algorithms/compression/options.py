@@ -9,6 +9,7 @@ from digrad.algorithms.compression.kept import RandomK, TopK
 from digrad.algorithms.compression.levels import QSGD, Dither, Nearest, Sign
 from digrad.algorithms.compression.single import BF16, Identity, Rounding
 from digrad.algorithms.contract import Verb
+from digrad.base.checks import real
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.tables import typed
 
@@ -51,13 +52,9 @@ class Compression:
 
     def __post_init__(self) -> None:
         for name, hint in (("mixing", "try 0.5"), ("memory", "1 suits contractions")):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                what = f"{name} must lie in (0, 1], or be 0 for the default, got {value}"
-                raise ParameterError(message(what, hint=hint))
-        if not 0 < self.decay <= 1:
-            what = f"decay must lie in (0, 1], got {self.decay}"
-            raise ParameterError(message(what, hint="0.999 falls slowly; 1 stays as it is"))
+            real(getattr(self, name), name, least=0, most=1, hint=f"{hint}; 0 takes the default")
+        hint = "0.999 falls slowly; 1 stays as it is"
+        real(self.decay, "decay", above=0, most=1, hint=hint)
         lookup(STARTS, self.start, "start of a memory")
         for scheme in (self.scheme, self.push_scheme or self.scheme):
             lookup(SCHEMES, scheme, "scheme")

@@ -16,7 +16,7 @@ from digrad.algorithms.compression.compressor import (
     pack,
     unpack,
 )
-from digrad.base.errors import ParameterError, message
+from digrad.base.checks import whole
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ class Rounding(Compressor):
     bits: int = 8
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bits <= 16:
-            what = f"bits must lie between 2 and 16, got {self.bits}"
-            raise ParameterError(message(what, hint="8 bits hold whole numbers up to 127"))
+        hint = "8 bits hold whole numbers up to 127"
+        whole(self.bits, "bits", least=2, most=16, hint=hint)
 
     @property
     def top(self) -> int:

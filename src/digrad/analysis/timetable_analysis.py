@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the report for a notebook."""
+        from html import escape
+
         return f"<pre>{escape(str(self))}</pre>"
 
 

@@ -1,5 +1,7 @@
 """The command that chooses weights and links."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -131,24 +133,17 @@ def _certified(both: list[Any]) -> dict[str, Any]:
     return {name: tuple(data[key] for data in found) for name, key in known.items()}
 
 
-class _progress:  # noqa: N801 (used like a function)
-    """A bar with the time left, on a terminal."""
+@contextmanager
+def _progress(what: str) -> Iterator[Any]:
+    """Show a bar with the time left, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    def __init__(self, what: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        console = Console(stderr=True)
-        columns = TextColumn(what), BarColumn(), TextColumn("{task.fields[left]}")
-        hidden = not console.is_terminal
-        self._bar = Progress(*columns, console=console, transient=True, disable=hidden)
-        self._task = self._bar.add_task(what, total=1.0, left="")
-
-    def __enter__(self) -> Any:
-        self._bar.start()
-        return lambda share, left: self._bar.update(
-            self._task, completed=share, left=f"{left:.0f} s left (Ctrl-C: best so far)"
+    console = Console(stderr=True)
+    columns = TextColumn(what), BarColumn(), TextColumn("{task.fields[left]}")
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(what, total=1.0, left="")
+        yield lambda share, left: bar.update(
+            task, completed=share, left=f"{left:.0f} s left (Ctrl-C: best so far)"
         )
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()

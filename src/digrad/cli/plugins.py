@@ -27,10 +27,10 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; for one of a plugin a stand-in, which the list of commands shows."""
-        own, plugins = super().get_command(ctx, cmd_name), plugin_commands()
-        if own is not None or cmd_name not in plugins:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or (point := plugin_commands().get(cmd_name)) is None:
             return own
-        return _command(cmd_name, lambda: None, help=f"From {_origin(plugins[cmd_name])}.")
+        return _command(cmd_name, lambda: None, help=f"From {_origin(point)}.")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command to run; one of a plugin is imported here.

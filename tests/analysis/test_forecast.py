@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from digrad.analysis.forecast import ALONE, CURVATURES, FORECAST_N, forecast
 from digrad.networks import binary_tree, build, complete, exponential, multi_sub_ring, weigh
 from digrad.theory import Setting, perron
-from digrad.theory.expectation import Diagonal, expected_average
+from digrad.theory.expectation import (
+    ALONE,
+    CURVATURES,
+    FORECAST_N,
+    Diagonal,
+    expected_average,
+    forecast,
+)
 
 
 def outlook(net, s: Setting):

@@ -4,19 +4,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from digrad.analysis.designs.closed_loop import Pair, Powers, curvatures, loop, rate, stable_step
 from digrad.analysis.designs.descent import _by_logits
-from digrad.analysis.designs.large import LargeMeasured
 from digrad.analysis.designs.measures import (
     DIMENSIONS,
     SIGMA,
     CandidateNetwork,
     DesignTask,
+    LargeMeasured,
     _problems,
     _Squares,
     forecast,
 )
-from digrad.analysis.designs.objective import Objective, Point, Response, least_noise
+from digrad.analysis.designs.objective import (
+    Objective,
+    Pair,
+    Point,
+    Powers,
+    Response,
+    curvatures,
+    least_noise,
+    loop,
+    rate,
+    stable_step,
+)
 from digrad.networks import (
     Network,
     complete,

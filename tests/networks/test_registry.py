@@ -27,8 +27,7 @@ from digrad.networks.registry import (
     spanning_tree,
 )
 from digrad.networks.topologies import directed_ring, multi_sub_ring
-from digrad.networks.trees import spanning_tree_weights
-from digrad.networks.weights import WEIGHTS, weigh
+from digrad.networks.weights import WEIGHTS, spanning_tree_weights, weigh
 
 R = np.array([[0.5, 0.5], [0.25, 0.75]])
 LINES = "0 1\n1 2\n2 0\n2 3\n"  # a ring of three, and a node that only listens

@@ -7,12 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from digrad.base.errors import NetworkError, UnknownNameError
-from digrad.networks import trees
+from digrad.networks import weights as module
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
 from digrad.networks.topologies import complete, directed_ring, grid, path, star
-from digrad.networks.trees import best_root, breadth_first_parents, spanning_tree_weights
-from digrad.networks.weights import WEIGHTS, doubly_stochastic, metropolis, sinkhorn, weigh
+from digrad.networks.weights import (
+    WEIGHTS,
+    best_root,
+    breadth_first_parents,
+    doubly_stochastic,
+    metropolis,
+    sinkhorn,
+    spanning_tree_weights,
+    weigh,
+)
 from strategies import common_root_pairs, digraphs, links_of, reachability, strongly_connected
 
 CHAIN = Digraph(3, [(0, 1), (1, 2)], ["a", "b", "c"])
@@ -196,7 +204,7 @@ def test_with_too_many_roots_some_evenly_spread_ones_are_tried(monkeypatch):
     line = path(11)
     assert best_root(line, line) == 5
     for most, best in ((3, 5), (2, 0)):
-        monkeypatch.setattr(trees, "MOST_ROOTS", most)
+        monkeypatch.setattr(module, "MOST_ROOTS", most)
         assert best_root(line, line) == best
 
 

@@ -14,8 +14,7 @@ from digrad.base import files as writing
 from digrad.base.errors import DigradError
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network
-from digrad.networks.trees import tree_weights
-from digrad.networks.weights import weigh
+from digrad.networks.weights import tree_weights, weigh
 from digrad.show.figures import arrows, draw_network, draw_scaling, drawing, save_figure
 from digrad.show.figures.layouts import LAYOUTS
 

@@ -21,7 +21,7 @@ from digrad.networks import (
     weigh,
 )
 from digrad.theory import Setting, Terms
-from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
+from digrad.theory.rates import DoublyStochasticCase, doubly_stochastic_case
 
 CASES = ("doubly stochastic", "symmetric", "positive semidefinite")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digrad.theory.squares import Triangle, square_sums
+from digrad.theory.lifted import Triangle, square_sums
 
 
 def draw(seed: int, n: int, radius: float):

@@ -10,9 +10,8 @@ from digrad.algorithms.contract import Method, Needs, method_name
 from digrad.base.errors import NetworkError, message, param
 from digrad.base.streams import Draws
 from digrad.networks.digraph import Nodes
-from digrad.networks.network import Network, list_names
+from digrad.networks.network import SUM_TOLERANCE, Network, Slot, list_names
 from digrad.networks.registry import AnyNetwork
-from digrad.networks.slot import SUM_TOLERANCE, Slot
 from digrad.theory.tree_rule import is_tree_pair
 
 TOLERANCE = 2 * SUM_TOLERANCE  # mending the rows of R can move a column sum as far again

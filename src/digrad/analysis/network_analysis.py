@@ -8,7 +8,6 @@ from typing import Any, get_args, overload
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.analysis.forecast import Forecast, forecast
 from digrad.analysis.losses import Losses, find_losses
 from digrad.analysis.timetable_analysis import Report, TimetableAnalysis, analyze_timetable
 from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
@@ -40,6 +39,7 @@ from digrad.theory import (
     transient_certified,
     transient_time,
 )
+from digrad.theory.expectation import Forecast, forecast
 from digrad.theory.tree_rule import TreeRule
 
 SUGGEST_N = 64  # up to here other weights on the same links are tried in well under a second each

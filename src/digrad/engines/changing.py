@@ -8,8 +8,8 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Change, add_changes
 from digrad.engines.simulator import MatrixMixer, Simulator, WeightMatrix, is_sparse
+from digrad.networks.network import Slot
 from digrad.networks.registry import AnyNetwork
-from digrad.networks.slot import Slot
 from digrad.networks.timetable import Timetable
 
 AHEAD_NUMBERS = 4_000_000  # in the matrices that are drawn ahead of the steps that use them

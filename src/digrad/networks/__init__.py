@@ -7,7 +7,7 @@ Graphs, topologies, weights, files; no eigenvalues, no tensors. Read ``network``
 from digrad.networks.changing import build_any
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load, save
-from digrad.networks.network import Network
+from digrad.networks.network import Network, Slot
 from digrad.networks.random_topologies import (
     equitopo,
     erdos_renyi,
@@ -24,7 +24,6 @@ from digrad.networks.registry import (
     build,
     spanning_tree,
 )
-from digrad.networks.slot import Slot
 from digrad.networks.timetable import Timetable
 from digrad.networks.timetables import base_graph, one_peer_exponential, random_one_peer
 from digrad.networks.topologies import (

@@ -115,16 +115,14 @@ def read_capacities(
         column, scale = _asked(spec, kind, columns) if spec else (usual.get(kind), 1.0)
         if column is None:
             continue
-        numbers, wrong = _numbers(columns[column])
-        if wrong is None:
-            wrong = _first_wrong(numbers, kind)
-        if wrong is not None and spec is None:  # found by its name alone: skipped, with the reason
-            link = " -> ".join(names[k] for k in links[wrong].tolist())
-            why[column] = f", as {link} has {str(columns[column][wrong])[:40]!r}"
-            continue
+        numbers, wrong = _numbers(columns[column], kind)
         if wrong is not None:
             link = " -> ".join(names[k] for k in links[wrong].tolist())
-            raise NetworkError(_wrong_number(kind, column, link, columns[column][wrong]))
+            if spec is not None:
+                raise NetworkError(_wrong_number(kind, column, link, columns[column][wrong]))
+            # Found by its name alone: skipped, with the reason.
+            why[column] = f", as {link} has {str(columns[column][wrong])[:40]!r}"
+            continue
         values[kind] = scale * numbers
         used.add(column)
     unused = [name + why.get(name, "") for name in columns if name not in used]
@@ -143,8 +141,8 @@ def _asked(spec: str, kind: str, columns: Columns) -> tuple[str, float]:
     return column, lookup(units, unit, f"unit of {kind}")
 
 
-def _numbers(cells: Sequence[Any]) -> tuple[Floats, int | None]:
-    """Return the cells as numbers, NaN for an empty one, and the first that is neither."""
+def _numbers(cells: Sequence[Any], kind: str) -> tuple[Floats, int | None]:
+    """Return the cells as numbers, NaN for an empty one, and the first that cannot be one."""
     numbers = np.full(len(cells), np.nan)
     for k, cell in enumerate(cells):
         if cell is None or cell == "":
@@ -155,12 +153,8 @@ def _numbers(cells: Sequence[Any]) -> tuple[Floats, int | None]:
             return numbers, k
         if not np.isfinite(numbers[k]):
             return numbers, k
-    return numbers, None
-
-
-def _first_wrong(numbers: Floats, kind: str) -> int | None:
     wrong = np.flatnonzero(numbers <= 0 if kind == "bandwidth" else numbers < 0)
-    return int(wrong[0]) if len(wrong) else None
+    return numbers, int(wrong[0]) if len(wrong) else None
 
 
 def _wrong_number(kind: str, column: str, link: str, cell: Any) -> str:

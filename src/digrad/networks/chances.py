@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from digrad.base.checks import real, seed_of
 from digrad.base.errors import ParameterError, lookup, message, param
 from digrad.base.streams import counted_uniforms
-from digrad.networks.slot import Slot
+from digrad.networks.network import Slot
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

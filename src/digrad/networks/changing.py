@@ -8,7 +8,7 @@ from digrad.base.errors import ParameterError, lookup, message
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load_slot
-from digrad.networks.network import Network
+from digrad.networks.network import Network, Slot
 from digrad.networks.registry import (
     TIMETABLES,
     TOPOLOGIES,
@@ -20,7 +20,6 @@ from digrad.networks.registry import (
     make_network,
     takes_seed,
 )
-from digrad.networks.slot import Slot
 from digrad.networks.timetable import Timetable
 from digrad.networks.weights import WEIGHTS, PushGraph
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.checks import flag, kind_of
@@ -47,8 +48,7 @@ from digrad.networks.lists import (
     named_edges,
 )
 from digrad.networks.matrices import PARTS, csv_matrix, matrix_market, npy, npz
-from digrad.networks.network import Network
-from digrad.networks.slot import SUM_TOLERANCE, Slot
+from digrad.networks.network import SUM_TOLERANCE, Network, Slot
 from digrad.networks.timetable import Timetable
 from digrad.networks.weights import pushed_alone
 
@@ -118,14 +118,13 @@ def save(network: Network | Timetable, path: str | Path) -> None:
     path = Path(kind_of(path, "path", str, Path))
     with _naming_the_file(_path_text(path)):
         check_network_suffix(path)
-        graphml = path.suffix.lower() == ".graphml"
-        if isinstance(network, Network):
-            write_whole(path, _as_graphml(network) if graphml else _as_npz(network))
-            return
-        if graphml:
+        if path.suffix.lower() == ".npz":
+            write_whole(path, _as_npz(network))
+        elif isinstance(network, Network):
+            write_whole(path, _as_graphml(network))
+        else:
             what = "a timetable does not fit into GraphML, which holds one graph"
             raise FileFormatError(message(what, hint="end it in .npz"))
-        write_whole(path, _all_slots(network))
 
 
 def check_network_suffix(path: Path) -> None:
@@ -135,31 +134,31 @@ def check_network_suffix(path: Path) -> None:
         raise FileFormatError(message(what, hint="end it in .npz"))
 
 
-def _as_npz(network: Network) -> bytes:
+def _as_npz(network: Network | Timetable) -> bytes:
     parts = dict[str, Any]()
-    for name, W in (("R", network.R), ("C", network.C)):
-        parts |= {f"{name}_{part}": getattr(W, part) for part in PARTS}
-    if network.names is not None:  # JSON, since an array of strings pads each to the longest
-        parts["names"] = np.frombuffer(json.dumps(network.names).encode(), np.uint8)
-    if network.capacities is not None:
-        parts |= {name: getattr(network.capacities, name) for name in ("links", *UNITS)}
-    content = BytesIO()
-    np.savez(content, **parts)
-    return content.getvalue()
-
-
-def _all_slots(timetable: Timetable) -> bytes:
-    parts: dict[str, Any] = {}
-    for k, slot in enumerate(timetable.slots):
+    slots: dict[str, Slot] = {"": network} if isinstance(network, Network) else {}
+    if isinstance(network, Timetable):
+        slots = {f"slot{k}_": slot for k, slot in enumerate(network.slots)}
+    for within, slot in slots.items():
         for name, W in (("R", slot.R), ("C", slot.C)):
-            parts |= {f"slot{k}_{name}_{part}": getattr(W, part) for part in PARTS}
-    chances = asdict(timetable.chances)
-    about = {"slots": len(timetable.slots), "every": timetable.exchange_every, "chances": chances}
-    about["names"] = timetable.names
-    parts["timetable"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+            parts |= {f"{within}{name}_{part}": getattr(W, part) for part in PARTS}
+    if isinstance(network, Timetable):
+        about: dict[str, Any] = {"slots": len(network.slots), "every": network.exchange_every}
+        about |= {"chances": asdict(network.chances), "names": network.names}
+        parts["timetable"] = _as_json(about)
+    else:
+        if network.names is not None:
+            parts["names"] = _as_json(network.names)
+        if network.capacities is not None:
+            parts |= {name: getattr(network.capacities, name) for name in ("links", *UNITS)}
     content = BytesIO()
     np.savez(content, **parts)
     return content.getvalue()
+
+
+def _as_json(value: Any) -> NDArray[np.uint8]:
+    """Return a value as JSON, since an array of strings pads each to the longest."""
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def _as_graphml(network: Network) -> bytes:

@@ -16,8 +16,7 @@ from digrad.base.machine import check_memory
 from digrad.networks.capacities import UNITS, Capacities, Floats
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.digraph import LARGEST_N, Nodes
-from digrad.networks.network import Network
-from digrad.networks.slot import Slot
+from digrad.networks.network import Network, Slot
 from digrad.networks.timetable import Timetable
 
 SYMMETRIES = ("general", "symmetric")

@@ -33,10 +33,9 @@ def erdos_renyi(n: int, p: float = 0.5, seed: int = 0) -> Digraph:
     check_links(p * n * (n - 1.0), f"an Erdos-Renyi graph of {n:,} nodes")
     if n > 1 and _chance_all_fed(n, p) < HOPELESS:
         raise ParameterError(_hopeless(n, p))
-    chances = np.full((n, n), p) if n <= BATCH_N else None
     draw = Draws(seed)
-    if chances is not None:
-        return _draw_in_batches(chances, draw, f"p = {p}")
+    if n <= BATCH_N:
+        return _draw_in_batches(np.full((n, n), p), draw, f"p = {p}")
     return _draw_until_connected(n, lambda: _sparse_pairs(n, p, draw), f"p = {p}")
 
 

@@ -22,8 +22,7 @@ from digrad.networks.network import Network, list_names
 from digrad.networks.parameters import parse_parameters
 from digrad.networks.structure import strong_parts
 from digrad.networks.timetable import Timetable
-from digrad.networks.trees import spanning_tree_weights
-from digrad.networks.weights import pushed_alone, weigh
+from digrad.networks.weights import pushed_alone, spanning_tree_weights, weigh
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -58,8 +57,8 @@ def spanning_tree(n: int, of: str = "directed-ring", root: int = -1, seed: int =
     check_memory(NODE_BYTES * size_of(n), f"a pair of spanning trees on {n:,} nodes")
     graph = make(n, seed=seed) if takes_seed(make) else make(n)
     root = whole(root, "root", least=-1, most=graph.n - 1, hint="-1 takes the best")
-    pull, push = _graphs(graph)
-    return Network(*spanning_tree_weights(pull, push, None if root == -1 else root))
+    both = (graph, graph) if isinstance(graph, Digraph) else (graph.pull_graph, graph.push_graph)
+    return Network(*spanning_tree_weights(*both, None if root == -1 else root))
 
 
 TOPOLOGIES: dict[str, Topology] = {
@@ -279,10 +278,6 @@ def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) ->
             )
         )
     return weigh(net.pull_graph, weights or "uniform", push_graph)
-
-
-def _graphs(made: Digraph | Network) -> tuple[Digraph, Digraph]:
-    return (made, made) if isinstance(made, Digraph) else (made.pull_graph, made.push_graph)
 
 
 def largest_part(graph: Digraph) -> Digraph:

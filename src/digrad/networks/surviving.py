@@ -6,9 +6,8 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, lil_array
 
 from digrad.base.errors import NetworkError, message
-from digrad.networks.digraph import Digraph, Nodes
-from digrad.networks.network import Network
-from digrad.networks.slot import support
+from digrad.networks.digraph import Nodes
+from digrad.networks.network import Network, support
 from digrad.networks.structure import largest_rooted_part, strong_parts
 from digrad.networks.weights import WEIGHTS
 
@@ -89,14 +88,10 @@ def _weighed(pair: Pair, net: Network, nodes: Nodes, weights: str) -> Network | 
     place[nodes] = np.arange(len(nodes))
     known = None if net.capacities is None else net.capacities.renumbered(place, len(nodes))
     try:
-        R, C = WEIGHTS[weights](*map(_graph, pair)) if weights else _scaled(*pair)
+        R, C = WEIGHTS[weights](*map(support, pair)) if weights else _scaled(*pair)
         return Network(R, C, names, capacities=known)
     except NetworkError:
         return None
-
-
-def _graph(W: csr_array) -> Digraph:
-    return support(W)
 
 
 def _scaled(R: csr_array, C: csr_array) -> Pair:

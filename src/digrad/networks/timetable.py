@@ -16,8 +16,7 @@ from digrad.base.errors import NetworkError, ParameterError, message
 from digrad.base.streams import counted_uniforms
 from digrad.networks.chances import KEEP, LOSS, Chances, Draw, Flags, Floats, Pattern
 from digrad.networks.digraph import Digraph, Nodes
-from digrad.networks.network import Network
-from digrad.networks.slot import Slot
+from digrad.networks.network import Network, Slot
 
 MOST_SLOTS = 100_000
 

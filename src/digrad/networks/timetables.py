@@ -3,6 +3,7 @@
 Every function accepts n = 1, the single node.
 """
 
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -13,7 +14,7 @@ from digrad.base.checks import seed_of, whole
 from digrad.base.errors import lookup
 from digrad.networks.chances import Chances
 from digrad.networks.digraph import check_links, size_of
-from digrad.networks.slot import Slot
+from digrad.networks.network import Slot
 from digrad.networks.timetable import Timetable
 from digrad.networks.topologies import complete, directed_ring, exponential, undirected_ring
 from digrad.networks.weights import weigh
@@ -109,13 +110,9 @@ def base_meetings(n: int, k: int) -> list[list[Meeting]]:
     whole_n, groups = _simple(list(range(n)), k), n // smooth
     inner = [_simple(list(range(g * groups, (g + 1) * groups)), k) for g in range(smooth)]
     outer = [_hypercube(list(range(rank, n, groups)), k) for rank in range(groups)]
-    split = [_side_by_side(slots) for slots in zip(*inner, strict=True)]
-    split += [_side_by_side(slots) for slots in zip(*outer, strict=True)]
+    # What meets in different groups in the same step is one slot.
+    split = [list(chain(*slots)) for part in (inner, outer) for slots in zip(*part, strict=True)]
     return split if len(split) <= len(whole_n) else whole_n
-
-
-def _side_by_side(slots: tuple[list[Meeting], ...]) -> list[Meeting]:
-    return [meeting for slot in slots for meeting in slot]
 
 
 def _factors(m: int, k: int) -> list[int] | None:

@@ -13,7 +13,7 @@ from digrad.base.checks import whole
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.networks.digraph import Digraph, Nodes, check_links, size_of
 from digrad.networks.network import Network
-from digrad.networks.trees import tree_weights
+from digrad.networks.weights import tree_weights
 
 Links = NDArray[np.int64]  # (links, 2): sender, receiver
 

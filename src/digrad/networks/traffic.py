@@ -99,7 +99,9 @@ def traffic(network: Network, load: Load | None = None) -> Traffic:
     load = load or Load()
     pull, push = network.pull_graph.edges, network.push_graph.edges
     links, models = np.unique(np.vstack([pull, push]), axis=0, return_counts=True)
-    ports = _ports(np.vstack([pull, push]), network.n)
+    # Models that pass the busier direction of each node's port.
+    ends = np.vstack([pull, push]).T
+    ports = np.maximum(*(np.bincount(side, minlength=network.n) for side in ends))
     values = None if network.capacities is None else network.capacities.of(links)
     waits = _waits(network, load, links, models, ports, values)
     latency = next((wait.seconds for wait in waits if wait.kind == "latency"), None)
@@ -133,11 +135,6 @@ def link_seconds(network: Network, load: Load) -> NDArray[np.float64]:
         waits = 2 * values["latency"] / 1e3, 2 * (load.model_mb or 0) * MBIT / values["bandwidth"]
         seconds[links[:, 1], links[:, 0]] = sum(np.nan_to_num(wait) for wait in waits)
     return seconds
-
-
-def _ports(edges: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return how many models pass the busier direction of each node's port."""
-    return np.maximum(*(np.bincount(ends, minlength=n) for ends in edges.T))
 
 
 def _waits(

@@ -8,9 +8,8 @@ from torch import Tensor
 from digrad.algorithms.contract import Change, Code, Verb
 from digrad.engines.changing import simulator
 from digrad.engines.processes.linked import CodedMixer, SentCounter
-from digrad.networks.network import Network
+from digrad.networks.network import Network, Slot
 from digrad.networks.registry import AnyNetwork
-from digrad.networks.slot import Slot
 
 
 class LocalMixer:

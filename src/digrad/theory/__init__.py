@@ -22,12 +22,13 @@ from digrad.theory.certified import (
     sgd_bound,
     transient_certified,
 )
-from digrad.theory.closed_forms import DoublyStochasticCase, doubly_stochastic_case
 from digrad.theory.eigenvectors import Perron, perron, root_eigenvector
 from digrad.theory.network_constants import Constants, constants
 from digrad.theory.rates import (
+    DoublyStochasticCase,
     Setting,
     Terms,
+    doubly_stochastic_case,
     explicit_bound,
     gamma_max,
     gamma_theorem,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.theory.bracket import Bracket
+from digrad.theory.bracket import Bracket, brackets
 from digrad.theory.contraction import Contraction
 from digrad.theory.eigenvectors import Vector
 from digrad.theory.norms import EPS
@@ -104,8 +104,7 @@ def averaging_sums(
         rests = np.minimum(rests, _proved_rests(proved(), v, t))
     time = min(float(t), 1 / EPS)
     error = 16 * EPS * time * totals
-    low, high = np.maximum(totals - error, 0), totals + error + rests
-    return AveragingSums(*(Bracket(float(a), float(b)) for a, b in zip(low, high, strict=True)))
+    return AveragingSums(*brackets(totals - error, totals + error + rests))
 
 
 def _rests(mixing: Doeblin, v: Vector, n: int, t: int) -> NDArray[np.float64]:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Union
 
+import numpy as np
+from numpy.typing import NDArray
+
 Number = Union["Bracket", float]
 
 
@@ -73,6 +76,12 @@ def maximum(*numbers: Number) -> Bracket:
     """
     brackets = [_bracket(x) for x in numbers]
     return Bracket(max(b.low for b in brackets), max(b.high for b in brackets))
+
+
+def brackets(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[Bracket]:
+    """Return the bracket of each pair of ends; a low end below 0 is 0."""
+    ends = zip(np.maximum(low, 0.0), high, strict=True)
+    return [Bracket(float(a), float(b)) for a, b in ends]
 
 
 def _bracket(x: Number) -> Bracket:

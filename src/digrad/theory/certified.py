@@ -18,8 +18,9 @@ from digrad.networks.network import Network
 from digrad.theory.bracket import Bracket
 from digrad.theory.contraction import LargeMixing
 from digrad.theory.eigenvectors import Perron, perron
-from digrad.theory.lifted import NORMS, SQUARES, Lifted
+from digrad.theory.lifted import Lifted
 from digrad.theory.network_constants import MATRIX_N, Constants, _pull_sums, _push_sums
+from digrad.theory.norms import MATRIX_SUMS
 from digrad.theory.rates import Setting
 
 Floats = NDArray[np.float64]
@@ -293,7 +294,7 @@ def _matrices(
     mixing: LargeMixing, a: int, b: int, vectors: dict[str, Bracket], rtol: float, effort: float
 ) -> dict[str, float]:
     """N5, N6, N8, N9, V and V_R."""
-    n, names = mixing.net.n, [name for name in (*NORMS, *SQUARES) if name != "N7"]
+    n, names = mixing.net.n, [name for name in MATRIX_SUMS if name != "N7"]
     if n == 1:
         return dict.fromkeys(names, 0.0)
     if n > MATRIX_N:

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import block_array, csr_array, diags_array, eye_array
 
-from digrad.networks.network import Network
+from digrad.networks.network import Network, Slot
 from digrad.networks.registry import AnyNetwork
-from digrad.networks.slot import Slot
 from digrad.networks.structure import roots
 from digrad.networks.timetable import Timetable
 from digrad.theory.eigenvectors import Perron, Vector, perron, root_eigenvector

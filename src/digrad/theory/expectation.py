@@ -6,15 +6,18 @@ Coordinate by coordinate S-PP is linear. With E = X - x*, hᵢ = ∇fᵢ(x*) and
 
 and 1ᵀV = 0 at all times. So s = (E, V) obeys s⁺ = M s + B ξ, and ∇f(xhat) = cᵀs is a number whose
 expected square is a sum over powers of M. Doubling gives those sums in log T products.
+A ``Forecast`` is what to expect of a network, as opposed to what is guaranteed.
 """
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from digrad.networks.network import Network
-from digrad.theory.eigenvectors import perron
+from digrad.theory.eigenvectors import Perron, perron
+from digrad.theory.rates import Setting
 
 Floats = NDArray[np.float64]
 
@@ -87,10 +90,8 @@ def largest_stable_step(net: Network, problem: Diagonal, start: float) -> float:
         stable, unstable = unstable, 2 * unstable
     while unstable > (1 + RELATIVE) * stable:
         middle = float(np.sqrt(stable * unstable))
-        if is_stable(net, problem.A, middle):
-            stable = middle
-        else:
-            unstable = middle
+        ends = (middle, unstable), (stable, middle)
+        stable, unstable = ends[0 if is_stable(net, problem.A, middle) else 1]
     return stable
 
 
@@ -129,3 +130,44 @@ def _power_sums(M: Floats, c: Floats, count: int) -> tuple[Floats, Floats]:
             once, M = once + turned @ once @ M, M @ M
         m *= 2
     return total, totals
+
+
+FORECAST_N = 128  # up to here it takes a second
+CURVATURES = np.array([1.0, 1 / 8])  # of the model, in units of L; the first limits the step
+ALONE = Network([[1.0]], [[1.0]])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The mean squared gradient of S-PP over T steps, and of SGD with all n gradients.
+
+    On a quadratic with the setting's L, σ, Δf and F0, in expectation, nothing sampled: how it
+    would be if the problem were like that. No promise for any other problem.
+    """
+
+    step: float  # SGD's best step over nπ, or half of what is stable if that is smaller
+    average: float
+    sgd: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times worse than SGD with all gradients."""
+        return self.average / self.sgd
+
+
+def forecast(net: Network, vectors: Perron, s: Setting) -> Forecast | None:
+    """Run the linear model of a network; none above 128 nodes."""
+    if net.n > FORECAST_N:
+        return None
+    a = s.L * CURVATURES
+    best = np.sqrt(2 * s.delta_f / (len(a) * a))  # every coordinate has its share of Δf
+    problem = Diagonal(np.tile(a, (net.n, 1)), np.tile(best, (net.n, 1)), s.sigma)
+    apart = max(s.F0 - float(((a * best) ** 2).sum()), 0.0)
+    eta = sqrt(2 * net.n * s.delta_f / (s.L * s.sigma**2 * (s.T + 1))) if s.sigma else 1 / s.L
+    eta = min(eta, 1 / s.L)
+    step = eta / vectors.n_pi
+    steep = Diagonal(problem.A[:, :1], problem.b[:, :1], s.sigma)
+    if not is_stable(net, steep.A, step):
+        step = largest_stable_step(net, steep, 1e-9 * step) / 2
+    average = expected_average(net, problem, step, s.T, np.full(len(a), apart / len(a)))
+    return Forecast(step, average, expected_average(ALONE, problem.pooled(), eta, s.T))

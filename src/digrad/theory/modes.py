@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.networks.network import Network
-from digrad.theory.bracket import Bracket
+from digrad.theory.bracket import Bracket, brackets
 from digrad.theory.eigenvectors import is_uniform
-from digrad.theory.norms import EPS
+from digrad.theory.norms import EPS, MATRIX_SUMS, nearly_equal
 
 MOST_TERMS = 40_000_000
 BATCH = 1_000_000
@@ -61,11 +61,15 @@ class Modes(NamedTuple):
 def normal_modes(net: Network) -> Modes | None:
     """Return the modes of a network with normal R and C equal to R or Rᵀ; none otherwise."""
     W, Wt = net.R, csr_array(net.R.T)
-    transposed = not _equal(net.C, W)
-    if (transposed and not _equal(net.C, Wt)) or not _equal(W @ Wt, Wt @ W) or not is_uniform(W):
+    transposed = not nearly_equal(net.C, W)
+    if (
+        (transposed and not nearly_equal(net.C, Wt))
+        or not nearly_equal(W @ Wt, Wt @ W)
+        or not is_uniform(W)
+    ):
         return None
     dense = W.toarray()
-    _, X = np.linalg.eigh(dense) if _equal(W, Wt) else np.linalg.eig(dense)
+    _, X = np.linalg.eigh(dense) if nearly_equal(W, Wt) else np.linalg.eig(dense)
     gaps = _gaps(W, X)
     keep = np.flatnonzero(gaps.imag >= 0)  # a conjugate pair has the same moduli
     keep = keep[keep != np.argmin(np.abs(gaps))]
@@ -132,10 +136,9 @@ def matrix_sums(modes: Modes, rtol: float, effort: float = 1.0) -> dict[str, Bra
         totals[:2], dropped[:2] = _slowest(float(modes.log_radii[0])), 0.0
     sums = np.concatenate([totals, totals[3:], _squares(modes)])  # Π_R π_C = 0: N9 = N8
     error = _rounding(modes) * EPS * sums
-    low, high = np.maximum(sums - error, 0.0), sums + error
+    high = sums + error
     high[:5] += np.append(dropped, dropped[3])
-    names = ("N5", "N6", "N7", "N8", "N9", "V", "V_R")
-    return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}
+    return dict(zip(MATRIX_SUMS, brackets(sums - error, high), strict=True))
 
 
 def _rounding(modes: Modes) -> float:
@@ -212,8 +215,3 @@ def _rest(log: float, t: int) -> Real:
     q, u = np.exp(2 * log), -1.0 / np.expm1(2 * log)
     square = np.exp(2 * (t + 1) * log) * (c * c * u + 4 * c * q * u**2 + 4 * q * (1 + q) * u**3)
     return np.array([plain, square, square, plain])
-
-
-def _equal(A: csr_array, B: csr_array) -> bool:
-    difference = csr_array(A - B)
-    return difference.nnz == 0 or float(np.abs(difference.data).max()) <= 8 * EPS

@@ -15,9 +15,9 @@ from digrad.theory.averaging import AveragingSums, averaging_sums
 from digrad.theory.bracket import Bracket, maximum
 from digrad.theory.contraction import Contraction, LargeMixing
 from digrad.theory.eigenvectors import Perron, Vector, is_balanced, perron
-from digrad.theory.lifted import NORMS, SQUARES, Lifted
+from digrad.theory.lifted import Lifted
 from digrad.theory.modes import matrix_sums, normal_modes
-from digrad.theory.norms import EPS, Summand, mixing_time
+from digrad.theory.norms import EPS, MATRIX_SUMS, Summand, mixing_time
 from digrad.theory.products import BOUNDED_RTOL, sparse_sums
 from digrad.theory.series import norm_sums
 from digrad.theory.tree_rule import TreeRule, noise_arrives_first
@@ -51,11 +51,8 @@ class Constants:
     @property
     def bounded(self) -> list[str]:
         """The names of those of N5..N9, V and V_R that are only bounded from above."""
-        return [
-            name
-            for name in (*NORMS, *SQUARES)
-            if name in self.notes and self[name].relative_width > BOUNDED_RTOL
-        ]
+        noted = [name for name in MATRIX_SUMS if name in self.notes]
+        return [name for name in noted if self[name].relative_width > BOUNDED_RTOL]
 
     @property
     def M2_tilde(self) -> Bracket:
@@ -144,7 +141,10 @@ def constants(
     mixing = LargeMixing(net, p)
     values = {**_push_sums(mixing, rtol, effort), **_pull_sums(mixing, rtol, effort)}
     values |= _matrix_sums(mixing, values, rtol, effort)
-    values = {name: _widened(values[name]) for name in (*NAMES, *RATE_NAMES)}
+    ends = {name: values[name] for name in (*NAMES, *RATE_NAMES)}
+    values = {
+        name: Bracket(b.low * (1 - 8 * EPS), b.high * (1 + 8 * EPS)) for name, b in ends.items()
+    }
     notes = {
         name: _note(name, bracket, net.n)
         for name, bracket in values.items()
@@ -225,7 +225,7 @@ def _matrix_sums(
     """N5..N9, V and V_R: the sums over A_t, B_t, their differences, and U_t."""
     net, p = mixing.net, mixing.p
     if net.n == 1:
-        return dict.fromkeys((*NORMS, *SQUARES), EXACT_ZERO)
+        return dict.fromkeys(MATRIX_SUMS, EXACT_ZERO)
     large = net.n > MATRIX_N * max(effort, 1.0) ** (1 / 3)
     modes = None if large else normal_modes(net)
     if modes is not None:
@@ -235,19 +235,15 @@ def _matrix_sums(
         return found
     if large:
         bounds = mixing.bounds(vectors)
-        return {name: Bracket(0.0, bounds.get(name, inf)) for name in (*NORMS, *SQUARES)}
+        return {name: Bracket(0.0, bounds.get(name, inf)) for name in MATRIX_SUMS}
     lifted = Lifted.of(net, p)
     return lifted.norms(rtol, effort) | lifted.squares(rtol)
-
-
-def _widened(bracket: Bracket) -> Bracket:
-    return Bracket(bracket.low * (1 - 8 * EPS), bracket.high * (1 + 8 * EPS))
 
 
 def _note(name: str, bracket: Bracket, n: int) -> str:
     if bracket == UNKNOWN:
         return f"{name} is not known: {n} nodes that mix so slowly are too many for a proof"
-    if n > MATRIX_N and name in (*NORMS, *SQUARES) and bracket.relative_width > BOUNDED_RTOL:
+    if n > MATRIX_N and name in MATRIX_SUMS and bracket.relative_width > BOUNDED_RTOL:
         most = f"{name} is at most {bracket.high:.3g}"
         return f"{most}: above {MATRIX_N} nodes it is bounded, not summed"
     return (

@@ -5,10 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 Matrix = NDArray[np.float64]
 
 EPS = float(np.finfo(float).eps)
+MATRIX_SUMS = ("N5", "N6", "N7", "N8", "N9", "V", "V_R")  # sums over matrices, not vectors
+
+
+def nearly_equal(A: csr_array, B: csr_array) -> bool:
+    """Whether two sparse matrices are equal, to rounding."""
+    difference = csr_array(A - B)
+    return difference.nnz == 0 or float(np.abs(difference.data).max()) <= 8 * EPS
 
 
 def spectral_norms(

@@ -14,9 +14,9 @@ import numpy as np
 
 from digrad.base.streams import Draws
 from digrad.networks.network import Network
-from digrad.theory.bracket import Bracket
+from digrad.theory.bracket import Bracket, brackets
 from digrad.theory.eigenvectors import Perron, Vector
-from digrad.theory.norms import EPS, Matrix
+from digrad.theory.norms import EPS, MATRIX_SUMS, Matrix
 
 MOST_TERMS = 60
 BLOCK = 1_000_000  # numbers in a block of columns
@@ -168,9 +168,8 @@ class _Sums:
         if rests is None:
             return None
         error = 64 * EPS * len(sizes) * self.high
-        low, high = np.maximum(self.low - error, 0.0), self.high + error + rests
-        names = ("N5", "N6", "N7", "N8", "N9", "V", "V_R")
-        return {name: Bracket(float(low[k]), float(high[k])) for k, name in enumerate(names)}
+        ends = brackets(self.low - error, self.high + error + rests)
+        return dict(zip(MATRIX_SUMS, ends, strict=True))
 
 
 def _rests(sizes: list[dict[str, MatrixNorms]], walk: Walk) -> Vector | None:

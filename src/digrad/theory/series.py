@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from digrad.theory.bracket import Bracket
+from digrad.theory.bracket import Bracket, brackets
 from digrad.theory.norms import (
     EPS,
     Decay,
@@ -108,10 +108,7 @@ def norm_sums(
     # A sum of exact zeros has no rounding error.
     absolute = np.where(totals > 0, rounding.absolute, 0.0)
     error += rounding.relative * totals + _change(terms, totals, absolute)
-    return [
-        Bracket(max(float(low), 0.0), float(high))
-        for low, high in zip(totals - error, totals + error + rests, strict=True)
-    ]
+    return brackets(totals - error, totals + error + rests)
 
 
 class _Rounding(NamedTuple):

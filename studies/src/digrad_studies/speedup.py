@@ -16,8 +16,7 @@ import numpy as np
 
 from digrad.networks import Network, binary_tree, build
 from digrad.networks.topologies import exponential
-from digrad.networks.trees import tree_weights
-from digrad.networks.weights import average_in, average_out
+from digrad.networks.weights import average_in, average_out, tree_weights
 from digrad.theory import Constants, Setting, constants, gamma_max, perron, transient_time
 from digrad_studies.folder import Numbers, Progress, StudyFolder
 from digrad_studies.statistics import Estimate, Floats, log_slope, mean, slope

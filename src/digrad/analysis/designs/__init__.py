@@ -4,6 +4,5 @@ The room is called ``designs`` because ``design`` is the function: read ``design
 """
 
 from digrad.analysis.designs.designing import Design, design
-from digrad.analysis.designs.measures import GOALS, CandidateNetwork, DesignTask
 
-__all__ = ["GOALS", "CandidateNetwork", "Design", "DesignTask", "design"]
+__all__ = ["Design", "design"]

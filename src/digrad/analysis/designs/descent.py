@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.analysis.designs.closed_loop import Floats, Pair, best_step
-from digrad.analysis.designs.objective import FEW, Objective, Point, Slope
+from digrad.analysis.designs.objective import FEW, Floats, Objective, Pair, Point, Slope, best_step
 
 Mask = NDArray[np.bool_]
 Masks = tuple[Mask, Mask]

@@ -31,9 +31,8 @@ from digrad.engines.transports.buffers import keep_freed_memory
 from digrad.engines.transports.shared_memory import SharedMemory
 from digrad.engines.transports.torch_wire import TorchWire
 from digrad.engines.transports.transport import Split
-from digrad.networks.network import Network
+from digrad.networks.network import Network, Slot
 from digrad.networks.registry import AnyNetwork
-from digrad.networks.slot import Slot
 
 EXACT = torch.float64
 TAGS = 1 << 20  # of one engine

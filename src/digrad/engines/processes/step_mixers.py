@@ -11,7 +11,7 @@ from torch import Tensor
 from digrad.algorithms.contract import Change, Code, Mixer, Verb, add_changes
 from digrad.base.errors import ParameterError, message
 from digrad.engines.processes.exchange import RankMatrix
-from digrad.networks.slot import Slot
+from digrad.networks.network import Slot
 from digrad.networks.timetable import Timetable
 
 if TYPE_CHECKING:

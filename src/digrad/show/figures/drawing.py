@@ -24,8 +24,7 @@ from matplotlib.ticker import NullLocator
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.files import write_whole
 from digrad.networks.digraph import Digraph
-from digrad.networks.network import Network
-from digrad.networks.slot import Slot
+from digrad.networks.network import Network, Slot
 from digrad.networks.timetable import Timetable
 from digrad.show.figures.arrows import WIDTH, PanelScale, arrows, look_of
 from digrad.show.figures.layouts import LAYOUTS, Floats, key_lines, labels

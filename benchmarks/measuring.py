@@ -18,7 +18,6 @@ from digrad.runs.execution import Execution
 from digrad.runs.loop import few_threads
 from digrad.runs.measuring import cost
 from digrad.runs.planning import plan
-from digrad.runs.record import PlacedJob
 from digrad.runs.recursion import RunPosition
 
 STEPS = 100  # timed together: samples are drawn for many steps at a time
@@ -56,11 +55,11 @@ def best_time(call, seconds: float = 1.0) -> float:
 def row(name: str, experiment: Experiment) -> str:
     work = plan(experiment)
     job = work.jobs[0]
-    made = PlacedJob.make(job, Execution())
-    start = made.recursion.start()
+    loop = Execution().make_loop(job)
+    start = loop.start()
     numbers = len(job.trials) * job.problem.nodes * job.problem.dim
     with few_threads(numbers):
-        step = best_time(lambda: made.recursion.advance(start, STEPS)) / STEPS
+        step = best_time(lambda: loop.advance(start, STEPS)) / STEPS
         record = best_time(lambda: job.evaluator.read(RunPosition(0, start.state)))
     model = cost(job.problem, job.net, job.evaluator.wanted, len(job.trials))
     ratios = record / step, model.record / model.step

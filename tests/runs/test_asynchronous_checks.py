@@ -8,8 +8,7 @@ import torch
 
 from digrad.algorithms import ASYNCHRONOUS, ON_A_CLOCK, Asynchronous, RFast
 from digrad.base.check_results import FailedCheckError
-from digrad.runs.asynchronous_checks import check_conserved, check_purity, check_resume
-from digrad.runs.conformance import check_target
+from digrad.runs.conformance import check_conserved, check_purity, check_resume, check_target
 
 NAMES = [name for name, make in ASYNCHRONOUS.items() if issubclass(make, Asynchronous)]
 

@@ -5,8 +5,7 @@ from math import inf
 from digrad.base.text import plain
 from digrad.results import Gap, judge
 from digrad.show.layout import Columns
-from digrad.show.tables import columns, render
-from digrad.show.verdicts import behind, closing, verdict_rows
+from digrad.show.tables import behind, closing, columns, render, verdict_rows
 from results.made import made
 
 TABLES = {

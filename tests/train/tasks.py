@@ -14,7 +14,7 @@ from torch import distributed
 
 from digrad.base.errors import DigradError
 from digrad.results.experiment import parse_experiment
-from digrad.runs import record
+from digrad.runs import execution
 from digrad.runs import train as training
 from digrad.runs.metrics import Evaluator
 from digrad.runs.planning import Job, Plan
@@ -94,7 +94,7 @@ def unlucky(rank: int, world: int, culprit: int, **arguments: Any) -> str:
 
 def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) -> str:
     """One rank raises in the middle."""
-    plain = record.PlacedJob.ended
+    plain = execution.PlacedJob.ended
     calls = 0
 
     def ended(*given: Any) -> Any:
@@ -104,11 +104,11 @@ def stumbling(rank: int, world: int, culprit: int, at: int, **arguments: Any) ->
             raise DigradError("the disk is full")
         return plain(*given)
 
-    record.PlacedJob.ended = ended
+    execution.PlacedJob.ended = ended
     try:
         return train(rank, world, **arguments)
     finally:
-        record.PlacedJob.ended = plain
+        execution.PlacedJob.ended = plain
 
 
 def command(rank: int, world: int, file: str, out: str, **options: Any) -> list[Any]:

@@ -247,8 +247,7 @@ def print_summary(
 ) -> None:
     """Print tables of what runs reached, and who won."""
     from digrad.results import judge
-    from digrad.show.tables import final_values, steps_to, to_csv
-    from digrad.show.verdicts import closing
+    from digrad.show.tables import closing, final_values, steps_to, to_csv
 
     metric = metric or default_metric(results)
     verdict = judge(results, metric)  # before the table, as there may be no such metric
@@ -267,8 +266,7 @@ def print_summary(
 def print_best(results: Any, by: str, form: str, csv: Path | None) -> None:
     """Print each method at its own best step, and who won."""
     from digrad.results import judge
-    from digrad.show.tables import to_csv
-    from digrad.show.verdicts import closing, verdict_rows
+    from digrad.show.tables import closing, to_csv, verdict_rows
 
     verdict = judge(results, by)
     rows = verdict_rows(verdict)
@@ -290,7 +288,7 @@ def _print(rows: Any, form: str) -> None:
 
 def _print_samples(folders: list[Path], results: Any) -> None:
     """Say on which test samples accuracies are."""
-    from digrad.show.verdicts import judged_on
+    from digrad.show.tables import judged_on
 
     for folder in folders:
         experiment = _experiment(folder)

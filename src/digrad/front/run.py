@@ -195,8 +195,7 @@ class Run:
     def __str__(self) -> str:
         """Return what each trial came to, as a table."""
         from digrad.base.text import plain
-        from digrad.show.tables import final_values, render
-        from digrad.show.verdicts import judged_on
+        from digrad.show.tables import final_values, judged_on, render
 
         table = plain(render(final_values(self.results)), 160)
         return "\n".join([table, *judged_on(self.experiment, self.metrics)])

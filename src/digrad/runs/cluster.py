@@ -60,7 +60,6 @@ class ClusterPool:
         return self._workers[-1]
 
     def leave(self, worker: "DaskWorker") -> None:
-        """Let go of a worker."""
         if worker in self._workers:
             self._workers.remove(worker)
 
@@ -83,7 +82,6 @@ class ClusterPool:
         return self._reach(lambda: self._client.submit(do_job, *given, **place, retries=0))
 
     def receive(self, seconds: float) -> "tuple[DaskWorker, Any] | None":
-        """Wait for a message from any of them."""
         end = monotonic() + seconds
         while not self._received:
             busy = [worker for worker in self._workers if worker.job is not None]
@@ -143,11 +141,9 @@ class DaskWorker:
         self._pool, self._future, self._silent = pool, None, 0
 
     def __str__(self) -> str:
-        """Name it."""
         return f"worker {self.address}"
 
     def assign(self, task: Task) -> None:
-        """Let it do a job from where that stands."""
         self.ticket, self._silent = uuid4().hex, 0
         self._future = self._pool.start(self, task)
 

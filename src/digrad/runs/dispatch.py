@@ -76,15 +76,12 @@ class Worker(Protocol):
 
     def assign(self, task: Task) -> None:
         """Let it do a job from where that stands."""
-        ...
 
     def stop(self) -> None:
         """Let it send a checkpoint, and end."""
-        ...
 
     def end(self) -> str:
         """End it, and say how it has ended."""
-        ...
 
 
 class Pool(Protocol):
@@ -92,15 +89,12 @@ class Pool(Protocol):
 
     def hire(self) -> Worker | None:
         """Return one more worker; none if there is no other now."""
-        ...
 
     def receive(self, seconds: float) -> tuple[Any, Any] | None:
         """Return a worker and its message, none of a worker that has died; wait at most so long."""
-        ...
 
     def close(self) -> None:
         """Leave what all workers share."""
-        ...
 
 
 def run_on_workers(settings: Settings, store: Store, pool_for: Callable[[int], Pool]) -> None:
@@ -144,7 +138,6 @@ class _Dispatcher:
         return sorted(left, key=lambda job: (-len(job.trials), job.index))
 
     def work(self) -> None:
-        """Do all jobs."""
         while self._left or any(worker.job for worker in self._workers):
             self._assign()
             if received := self._pool.receive(LISTEN):
@@ -154,11 +147,10 @@ class _Dispatcher:
     def _assign(self) -> None:
         while self._left:
             free = next((worker for worker in self._workers if worker.job is None), None)
-            if free is None:
-                free = self._pool.hire()
-                if free is None:
-                    return
+            if free is None and (free := self._pool.hire()):
                 self._workers.append(free)
+            if free is None:
+                return
             free.job = job = self._left.pop(0)
             free.assign(Task(job.index, job.made_by, self._files.get(job.index)))
 
@@ -217,7 +209,6 @@ class _Dispatcher:
         self._write()
 
     def end(self) -> None:
-        """End all workers."""
         for worker in self._workers:
             worker.end()
         self._pool.close()

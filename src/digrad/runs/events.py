@@ -15,15 +15,23 @@ from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.contract import Algorithm, Method
 from digrad.algorithms.pairwise import Pairwise
 from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message
 from digrad.engines.changing import ChangingSimulator, simulator
-from digrad.engines.event_state import Activation, EventState, StepSizes, pack_state, unpack_state
+from digrad.engines.event_state import Activation, StepSizes, pack_state, unpack_state
 from digrad.engines.events import EventEngine
 from digrad.engines.pairs import PairEngine
 from digrad.engines.simulator import Simulator
 from digrad.networks.registry import AnyNetwork, as_network
 from digrad.problems.base import Problem
-from digrad.runs.recursion import CHUNK_NUMBERS, EAGER, Recursion, RunPosition, StepMode, Trials
+from digrad.runs.recursion import (
+    CHUNK_NUMBERS,
+    EAGER,
+    Recursion,
+    RunPosition,
+    StepMode,
+    Trials,
+    check_gradient,
+    check_nodes,
+)
 from digrad.runs.timing import AsynchronousTiming, Timing
 
 MOST_AHEAD = 256  # gradients of a node whose samples are drawn together
@@ -40,11 +48,7 @@ class AsynchronousRun:
     schedule: Callable[[int], float]
 
     def __post_init__(self) -> None:
-        """Refuse a problem for another number of nodes."""
-        if self.engine.n != self.problem.nodes:
-            what = f"the network has {self.engine.n} nodes, the problem {self.problem.nodes}"
-            hint = "give every node of the network its own data"
-            raise ParameterError(message(what, hint=hint))
+        check_nodes(self.engine.n, self.problem)
 
     def start(self) -> RunPosition:
         """Return the state before the first gradient."""
@@ -55,7 +59,8 @@ class AsynchronousRun:
     def advance(self, moment: RunPosition, stop: int) -> RunPosition:
         """Go on until ``stop`` rounds are done; the moment given stays as it is."""
         flight = unpack_state(moment.state, self.engine.state_kind, self.engine.parcel_kind)
-        return RunPosition(stop, pack_state(self._go(flight, moment.t, stop)))
+        after = self.engine.advance(flight, moment.t, stop, self._gradient, self._steps)
+        return RunPosition(stop, pack_state(after))
 
     @torch.no_grad()
     def walk(self, moment: RunPosition, stop: int) -> Iterator[RunPosition]:
@@ -64,22 +69,12 @@ class AsynchronousRun:
             moment = self.advance(moment, t + 1)
             yield moment
 
-    def _go(self, flight: EventState, start: int, stop: int) -> EventState:
-        return self.engine.advance(flight, start, stop, self._gradient, self._steps)
-
     def _gradient(self, x: Tensor, who: Activation) -> Tensor:
-        sample = self._samples.of(who)
-        return self._at(x.transpose(0, 1), sample, who.nodes).transpose(0, 1)
-
-    def _at(self, x: Tensor, sample: Tensor, nodes: Any) -> Tensor:
-        """Return the gradients at x, (trials, rows, dim)."""
-        g = self.problem.gradient(x, sample, nodes)
-        if g.shape != x.shape or g.dtype != x.dtype:
-            what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
-            what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
-            hint = "gradient() returns one row per point, in the type of start()"
-            raise ParameterError(message(what, hint=hint))
-        return g
+        nodes: Any = who.nodes
+        x = x.transpose(0, 1)  # (trials, rows, dim)
+        g = self.problem.gradient(x, self._samples.of(who), nodes)
+        check_gradient(g, x)
+        return g.transpose(0, 1)
 
     @cached_property
     def _steps(self) -> StepSizes:
@@ -175,11 +170,10 @@ def make_loop(
         return Recursion(method, engine, problem, trials, schedule, mode)
     assert isinstance(timing, AsynchronousTiming)
     calendar: Any = timing.calendar
-    events: EventEngine | PairEngine
     if isinstance(method, Asynchronous):
         weights = as_network(net)
         events = EventEngine(method, weights, calendar, device=start.device, dtype=start.dtype)
-    else:
-        assert isinstance(method, Pairwise)
-        events = PairEngine(method, calendar, device=start.device)
-    return AsynchronousRun(method, events, problem, trials, schedule)
+        return AsynchronousRun(method, events, problem, trials, schedule)
+    assert isinstance(method, Pairwise)
+    pairs = PairEngine(method, calendar, device=start.device)
+    return AsynchronousRun(method, pairs, problem, trials, schedule)

@@ -14,7 +14,14 @@ from digrad.results.run_state import announce_progress
 from digrad.runs.dispatch import Settings, log, run_on_workers
 from digrad.runs.execution import Execution
 from digrad.runs.local_workers import LocalPool, most_workers
-from digrad.runs.loop import CHECKPOINT_SECONDS, HandedOverError, Progress, carry_out, on_gpu
+from digrad.runs.loop import (
+    CHECKPOINT_SECONDS,
+    HandedOverError,
+    Progress,
+    carry_out,
+    on_gpu,
+    silent,
+)
 from digrad.runs.planning import Job, Overrides, Plan, plan, resolve_defaults
 from digrad.runs.worker import NotSentError
 
@@ -61,7 +68,7 @@ def run(
     with locked(folder.path):  # not before: an experiment that cannot be run leaves no folder
         folder.check(wanted, resume=resume)  # again, as nobody can change it now
         folder.begin(stored, work.networks, work.code)
-        with announce_progress(folder.path, stored, progress or _silent) as tell:
+        with announce_progress(folder.path, stored, progress or silent) as tell:
             settings = Settings(work, device, given, tell, checkpoint_seconds)
             if execution is None:
                 do_jobs(settings, folder, workers, cluster)
@@ -81,13 +88,15 @@ def run_in_memory(
 ) -> tuple[Plan, list[JobFile]]:
     """Run an experiment without a folder; return what was run, and what came of each job."""
     work, store = plan(resolve_defaults(experiment), device, given=given), MemoryStore()
-    settings = Settings(work, device, given, progress or _silent, CHECKPOINT_SECONDS)
+    settings = Settings(work, device, given, progress or silent, CHECKPOINT_SECONDS)
     do_jobs(settings, store, workers, cluster)
     return work, [store.jobs[job.index] for job in work.jobs]
 
 
 def do_jobs(settings: Settings, store: Store, workers: int | None, cluster: Any = None) -> None:
     """Do all jobs from where they stand: here, in several processes, or on other machines."""
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
     if cluster is not None:
         _on_cluster(settings, store, workers, cluster)
         return
@@ -110,7 +119,6 @@ def do_jobs(settings: Settings, store: Store, workers: int | None, cluster: Any 
 def _on_cluster(settings: Settings, store: Store, workers: int | None, cluster: Any) -> None:
     from digrad.runs.cluster import ClusterPool
 
-    _at_least_one(workers)
     try:
         run_on_workers(settings, store, partial(ClusterPool, cluster, settings, workers))
     except NotSentError as error:
@@ -123,16 +131,10 @@ def _most_workers(workers: int | None, work: Plan) -> int:
     """Return how many processes to take at most."""
     if workers is None:
         return most_workers(work)
-    _at_least_one(workers)
     if workers > 1 and on_gpu(work.jobs[0]):
         what = f"{workers} workers cannot share one GPU: there jobs run side by side in one process"
         raise ParameterError(message(what, hint="leave the number of workers out"))
     return workers
-
-
-def _at_least_one(workers: int | None) -> None:
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
 
 
 def _run_here(settings: Settings, store: Store, progress: Progress) -> None:
@@ -144,13 +146,12 @@ class _WorkEstimate:
 
     def __init__(self, settings: Settings) -> None:
         self._steps, self._progress = settings.work.experiment.steps, settings.progress
-        self._left = {job.index: settings.work.experiment.steps for job in settings.work.jobs}
+        self._left = {job.index: self._steps for job in settings.work.jobs}
         self._weights = {job.index: len(job.trials) for job in settings.work.jobs}
         self._began = monotonic()
         self._first: tuple[int, int, float] | None = None  # a job, its step, and when that was
 
     def __call__(self, job: Job, t: int) -> None:
-        """Estimate the work left."""
         self._progress(job, t)
         now = monotonic()
         self._left[job.index] = self._steps - t
@@ -163,7 +164,3 @@ class _WorkEstimate:
         left = {k: each * self._weights[k] * steps for k, steps in self._left.items() if steps}
         if len(left) > 1 and sum(left.values()) > WORTH_SECONDS:
             raise HandedOverError
-
-
-def _silent(job: Job, t: int) -> None:
-    """Report nothing."""

@@ -49,7 +49,6 @@ class LocalPool:
         return made
 
     def receive(self, seconds: float) -> "tuple[LocalWorker, Any] | None":
-        """Wait for a message from any of them."""
         try:
             return self._received.get(timeout=seconds)
         except Empty:
@@ -82,15 +81,12 @@ class LocalWorker:
         Thread(target=self._listen, args=(self._output, received), daemon=True).start()
 
     def __str__(self) -> str:
-        """Name it."""
         return self._name
 
     def assign(self, task: Task) -> None:
-        """Let it do a job from where that stands."""
         self.send(task)
 
     def stop(self) -> None:
-        """Let it send a checkpoint, and end."""
         self.send(None)
 
     def send(self, said: object) -> None:

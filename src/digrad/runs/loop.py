@@ -11,9 +11,8 @@ from time import monotonic
 import torch
 
 from digrad.results.folder import JobFile, Store
-from digrad.runs.execution import Execution
+from digrad.runs.execution import Execution, PlacedJob, Record
 from digrad.runs.planning import Job, Plan
-from digrad.runs.record import PlacedJob, Record
 
 CHECKPOINT_SECONDS = 5.0  # what a killed run loses at most, beside one recording interval
 THREADED_NUMBERS = 200_000  # numbers in a variable from which several threads pay
@@ -21,6 +20,10 @@ BESIDE_NUMBERS = 8_000_000  # numbers in a variable, of all jobs side by side, t
 BESIDE_JOBS = 8  # as many as a GPU takes orders from at a time
 
 Progress = Callable[[Job, int], None]
+
+
+def silent(job: Job, t: int) -> None:
+    """Report no progress."""
 
 
 class HandedOverError(Exception):
@@ -101,11 +104,7 @@ def _precision(job: Job, tf32: bool) -> Iterator[None]:
 
 
 def _do_side_by_side(
-    jobs: Sequence[Job],
-    work: Plan,
-    keeper: "_Keeper",
-    execution: Execution,
-    progress: Progress,
+    jobs: Sequence[Job], work: Plan, keeper: "_Keeper", execution: Execution, progress: Progress
 ) -> None:
     """Do some jobs in turns, from one record to the next."""
     under_way: list[_Running] = []
@@ -121,7 +120,7 @@ def _do_side_by_side(
             if saved is not None and saved.done:
                 progress(job, saved.t)
                 continue
-            running = _Running(PlacedJob.make(job, execution), saved, work)
+            running = _Running(PlacedJob(job, execution, execution.make_loop(job)), saved, work)
             under_way.append(running)
             running.go_on()
             turn(running)  # at once: what jobs have in common is made on the first one's way
@@ -149,7 +148,6 @@ class _Running:
 
     @property
     def done(self) -> bool:
-        """Whether all steps are recorded."""
         return self._record.moment.t >= self._steps
 
     def go_on(self) -> None:
@@ -161,14 +159,12 @@ class _Running:
                 self._ahead = self._record.ahead(self._work, stop)
 
     def record(self, progress: Progress) -> None:
-        """Wait until it is there, and record."""
         if self._ahead.t > self._record.moment.t:
             with self._aside():
                 self._record = self._record.recorded(self._work, self._ahead)
             progress(self.job, self._ahead.t)
 
     def file(self) -> JobFile:
-        """Return what to store."""
         return self._record.file(self.job, done=self.done)
 
 
@@ -191,7 +187,6 @@ class _Keeper:
         self._written = monotonic()  # when metrics.csv was
 
     def saved(self, job: Job) -> JobFile | None:
-        """Return what a job has stored."""
         saved = self._execution.load(self._store, job)
         self._last[job.index] = monotonic()
         if saved is not None:
@@ -199,20 +194,17 @@ class _Keeper:
         return saved
 
     def store(self, running: _Running, *, now: bool = False) -> None:
-        """Store where a job is, if it is time or it is done."""
         job = running.job
         due = monotonic() - self._last[job.index] > self._seconds
         if not self._execution.writes or not (due or now or running.done):
             return
-        file = running.file()
-        self._store.save_job(job.index, file)
-        self._files[job.index] = file
+        self._files[job.index] = running.file()
+        self._store.save_job(job.index, self._files[job.index])
         self._last[job.index] = monotonic()
         if monotonic() - self._written > self._seconds:
             self.write()
 
     def write(self) -> None:
-        """Write what is stored of all jobs into one table."""
         if self._execution.writes:
             self._store.write_metrics([self._files[k] for k in sorted(self._files)])
             self._written = monotonic()

@@ -1,8 +1,12 @@
 """The ranks of a process group as one run: they decide together, and rank 0 keeps the record."""
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from math import prod
+from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,13 +21,13 @@ from digrad.base.errors import DigradError, ParameterError, message
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError, next_corner
 from digrad.engines.processes.handshake import exchange_hellos
+from digrad.optim.loggers import Writer
 from digrad.results.folder import JobFile, Store
 from digrad.results.launches import WallClock
 from digrad.runs.events import Loop
 from digrad.runs.execution import Execution, Numbers
 from digrad.runs.planning import Job
 from digrad.runs.recursion import Recursion, RunPosition
-from digrad.runs.scalars import Scalars
 
 T = TypeVar("T")
 
@@ -41,12 +45,8 @@ class Coordinator:
 
     def __init__(self, timeout: float) -> None:
         if not dist.is_initialized():
-            raise ParameterError(
-                message(
-                    "there is no process group",
-                    hint="call torch.distributed.init_process_group() first, under torchrun",
-                )
-            )
+            hint = "call torch.distributed.init_process_group() first, under torchrun"
+            raise ParameterError(message("there is no process group", hint=hint))
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.first = self.rank == 0
         self._timeout, self._rounds = timeout, 0
@@ -86,6 +86,69 @@ class Coordinator:
             raise own
         text = came[failed[0]]["error"]
         raise SharedError(text if failed[0] == 0 else f"rank {failed[0]}: {text}")
+
+
+class Scalars:
+    """Writes for TensorBoard what is recorded, a curve for each trial, and seconds per step.
+
+    ``seconds/communication`` is the time spent in exchanges, waiting included.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, Writer] = {}
+        self._last = (0, 0.0, 0.0)  # steps, time and seconds of exchanges at the last record
+        self._arrived = (0.0, 0.0)
+
+    @staticmethod
+    def check() -> None:
+        """Raise if TensorBoard is not installed, before the work starts."""
+        if find_spec("tensorboard") is None:
+            hint = "pip install 'digrad[tensorboard]'"
+            raise ParameterError(message("TensorBoard is not installed", hint=hint))
+
+    def arrived(self, engine: Any) -> None:
+        """Stop the clock: measuring is not part of a step."""
+        self._arrived = perf_counter(), engine.seconds
+
+    def write(
+        self,
+        labels: Sequence[tuple[str, str, float, int]],
+        names: Sequence[str],
+        engine: Any,
+        t: int,
+        numbers: Numbers,
+    ) -> None:
+        """Write one record of all trials of a job: metrics by their names."""
+        times = self._times(t)
+        for label, row in zip(labels, numbers.tolist(), strict=True):
+            writer = self._writer(label)
+            for tag, value in (*zip(names, row, strict=True), *times.items()):
+                if value == value:  # what has no meaning for a problem is not a number
+                    writer.add_scalar(tag, value, t)
+            writer.flush()
+        self._last = t, perf_counter(), engine.seconds
+
+    def _times(self, t: int) -> dict[str, float]:
+        before, since, exchanging = self._last
+        if t <= before or since == 0.0:
+            return {}
+        whole = (self._arrived[0] - since) / (t - before)
+        communication = (self._arrived[1] - exchanging) / (t - before)
+        return {
+            "seconds/step": whole,
+            "seconds/communication": communication,
+            "seconds/compute": whole - communication,
+        }
+
+    def _writer(self, label: tuple[str, str, float, int]) -> Writer:
+        network, algorithm, size, seed = label
+        name = re.sub(r"[^\w.+-]+", "-", f"{network} {algorithm} step {size:g} seed {seed}")
+        if name not in self._writers:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writers[name] = SummaryWriter(str(self._folder / name))
+        return self._writers[name]
 
 
 class Distributed(Execution):
@@ -129,11 +192,9 @@ class Distributed(Execution):
         }
         if found:
             return found[0]
-        none = np.empty(0)
-        ends = np.array(said["diverged_at"], dtype=np.int64)
-        steps = none.astype(np.int64)
-        head = job.labels, said["t"], said["done"]
-        return JobFile(*head, none, steps, ends, arrays, None, job.made_by)
+        ends, head = np.array(said["diverged_at"], dtype=np.int64), (said["t"], said["done"])
+        none, steps = np.empty(0), np.empty(0, dtype=np.int64)
+        return JobFile(job.labels, *head, none, steps, ends, arrays, None, job.made_by)
 
     def own_rows(self, loop: Loop, whole: RunPosition) -> RunPosition:
         """Cut out this rank's rows, laid out as a step leaves them."""
@@ -141,7 +202,6 @@ class Distributed(Execution):
         return _each(whole, lambda v: v[..., rows, :].contiguous())
 
     def all_rows(self, loop: Loop, own: RunPosition) -> RunPosition:
-        """Collect the rows of all ranks."""
         if self._wall is not None:
             self._wall.arrived()
         if self._scalars is not None:
@@ -150,13 +210,11 @@ class Distributed(Execution):
         return whole if self.writes else own
 
     def at_all_nodes(self, loop: Loop, holds: Tensor) -> Tensor:
-        """Ask all ranks."""
         x, nodes = loop.problem.start(), len(loop.engine.nodes)
         votes = holds.to(x)[:, None, None].expand(-1, nodes, 1).contiguous()
         return _processes(loop).gather(votes).bool().flatten(1).all(dim=1)
 
     def after_record(self, job: Job, loop: Loop, t: int, numbers: Numbers) -> None:
-        """Write how long it took, and scalars, if that is wanted."""
         if self._wall is not None:
             self._wall.note(job.labels, t)
         if self._scalars is not None:
@@ -190,10 +248,6 @@ def _broadcast(array: NDArray[Any] | None, shape: list[int], kind: Any) -> NDArr
         try:
             dist.broadcast(torch.from_numpy(sent), src=0)
         except RuntimeError as error:
-            raise PeerError(
-                message(
-                    f"the stored state did not reach all ranks: {error}",
-                    hint="look at the output of the others",
-                )
-            ) from error
+            what = f"the stored state did not reach all ranks: {error}"
+            raise PeerError(message(what, hint="look at the output of the others")) from error
     return sent

@@ -32,7 +32,6 @@ class Engine(Protocol):
 
     def at(self, t: int) -> Mixer:
         """Return the mixer of step t; where two steps mix alike, the same object."""
-        ...
 
 
 @runtime_checkable
@@ -43,11 +42,9 @@ class Stacking(Protocol):
 
     def stack(self, steps: range) -> tuple[Tensor, ...]:
         """Return what the mixers of some steps are made of, steps first."""
-        ...
 
     def mixer(self, *parts: Tensor) -> Mixer:
         """Return the mixer of one step."""
-        ...
 
 
 class RunPosition(NamedTuple):
@@ -65,13 +62,11 @@ class Trials:
     lr: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Refuse trials with one but not the other."""
         if len(self.seeds) != len(self.lr):
             what = f"{len(self.seeds)} seeds and {len(self.lr)} step sizes"
             raise ParameterError(message(what, hint="give every trial one of each"))
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.seeds)
 
 
@@ -107,18 +102,11 @@ class Recursion:
     mode: StepMode = EAGER
 
     def __post_init__(self) -> None:
-        """Refuse a problem for another number of nodes, and recordings of what is on no GPU."""
         if self.mode.steps == "recorded" and not self.engine.nodes.is_cuda:
             hint = "take fused or single steps there"
             raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))
         check_samples(self.algorithm, self.problem)
-        if self.engine.n != self.problem.nodes:
-            raise ParameterError(
-                message(
-                    f"the network has {self.engine.n} nodes, the problem {self.problem.nodes}",
-                    hint="give every node of the network its own data",
-                )
-            )
+        check_nodes(self.engine.n, self.problem)
 
     def start(self) -> RunPosition:
         """Return the state before the first step: every row of every trial at the start."""
@@ -128,11 +116,10 @@ class Recursion:
             return row.expand(len(self.trials), rows, -1).clone()
 
         state: Any = self.algorithm.init(every(self.problem.start()))
-        if not self._buffered:
-            return RunPosition(0, state)
-        kept = every(self._buffers_of.buffers())
-        kind: Any = type(state)
-        return RunPosition(0, join_state(kind, ("buffers",))(*state, kept))
+        if self._buffered:
+            kind: Any = type(state)
+            state = join_state(kind, ("buffers",))(*state, every(self._buffers_of.buffers()))
+        return RunPosition(0, state)
 
     @torch.no_grad()
     def advance(self, moment: RunPosition, stop: int) -> RunPosition:
@@ -164,7 +151,8 @@ class Recursion:
     @cached_property
     def _steps(self) -> Literal["single", "fused", "recorded"]:
         """How steps are taken: those of estimators and of random compressors differ by number."""
-        return "single" if self._estimates or self._draws else self.mode.steps
+        estimates = isinstance(self.algorithm, EstimatedMethod)
+        return "single" if estimates or self._draws else self.mode.steps
 
     def _one_by_one(self, state: Any, steps: range, samples: Tensor, lrs: Tensor) -> Any:
         # Taken apart at once: on small problems every view costs as much as a product.
@@ -206,17 +194,16 @@ class Recursion:
 
     def _stretches(self, start: int, stop: int) -> Iterator[range]:
         """Cut steps into stretches whose samples are drawn together."""
-        ahead = CHUNK_NUMBERS * (ON_A_GPU if self.engine.nodes.is_cuda else 1)
-        width = min(256, ahead // self._numbers_per_step)
-        width = max(MOST_UNROLLED, width - width % MOST_UNROLLED)  # or blocks would be cut
         while start < stop:
-            end = min(stop, start + width - start % width)
+            end = min(stop, start + self._stretch - start % self._stretch)
             yield range(start, end)
             start = end
 
     @cached_property
-    def _numbers_per_step(self) -> int:
-        return max(1, self._samples(range(1)).numel())
+    def _stretch(self) -> int:
+        ahead = CHUNK_NUMBERS * (ON_A_GPU if self.engine.nodes.is_cuda else 1)
+        width = min(256, ahead // max(1, self._samples(range(1)).numel()))
+        return max(MOST_UNROLLED, width - width % MOST_UNROLLED)  # or blocks would be cut
 
     def _blocks(self, steps: range) -> Iterator[range]:
         """Cut steps into blocks that one graph can take, and single ones.
@@ -228,17 +215,15 @@ class Recursion:
         while t < steps.stop:
             block = range(t, t + MOST_UNROLLED)
             whole = t % MOST_UNROLLED == 0 and t > 0 and block.stop <= steps.stop
-            fits = whole and (self._stacks or self._mix_alike(block))
+            fits = whole and (
+                self._stacks or all(self.engine.at(k) is self.engine.at(t) for k in block)
+            )
             yield block if fits else range(t, t + 1)
             t = block.stop if fits else t + 1
 
     @cached_property
     def _stacks(self) -> bool:
         return isinstance(self.engine, Stacking) and self.engine.stacks
-
-    def _mix_alike(self, steps: range) -> bool:
-        net = self.engine.at(steps.start)
-        return all(self.engine.at(t) is net for t in steps)
 
     def _samples(self, steps: range) -> Tensor:
         """Draw what the steps need, on axes (step, minibatch, trial, row, ...)."""
@@ -254,7 +239,7 @@ class Recursion:
         # No more views than it takes: on small problems each costs as much as a product.
         algorithm: Any = self.algorithm
         own, kept = (without(state), state.buffers) if self._buffered else (state, None)
-        local = self._local_steps
+        local = self.algorithm.local_steps
         for k in range(local):
             g, kept = self._mean_gradient(own, samples[k : k + 1], kept)
             own = algorithm.local(own, g, lr)
@@ -271,14 +256,6 @@ class Recursion:
     def _buffers_of(self) -> Buffered:
         assert isinstance(self.problem, Buffered)
         return self.problem
-
-    @cached_property
-    def _local_steps(self) -> int:
-        return self.algorithm.local_steps
-
-    @cached_property
-    def _estimates(self) -> bool:
-        return isinstance(self.algorithm, EstimatedMethod)
 
     @cached_property
     def _draws(self) -> bool:
@@ -299,14 +276,7 @@ class Recursion:
         """Return the mean gradient of some minibatches, and the buffers after them."""
         x = self.algorithm.point(state)
         g, kept = self._one_gradient(x, samples[0], kept)
-        if g.shape != x.shape or g.dtype != x.dtype:
-            raise ParameterError(
-                message(
-                    f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
-                    f"points of shape {tuple(x.shape)} and type {x.dtype}",
-                    hint="gradient() returns one row per point, in the type of start()",
-                )
-            )
+        check_gradient(g, x)
         count = samples.shape[0]
         for k in range(1, count):
             other, kept = self._one_gradient(x, samples[k], kept)
@@ -384,6 +354,22 @@ class _DrawnSamples:
 
     def whole(self, x: Tensor) -> Tensor:
         return self._problem.local_gradient(x, self._rows)
+
+
+def check_nodes(n: int, problem: Problem) -> None:
+    """Refuse a problem for another number of nodes."""
+    if n != problem.nodes:
+        what = f"the network has {n} nodes, the problem {problem.nodes}"
+        raise ParameterError(message(what, hint="give every node of the network its own data"))
+
+
+def check_gradient(g: Tensor, x: Tensor) -> None:
+    """Refuse gradients of another shape or type than that of the points x."""
+    if g.shape != x.shape or g.dtype != x.dtype:
+        what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
+        what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
+        hint = "gradient() returns one row per point, in the type of start()"
+        raise ParameterError(message(what, hint=hint))
 
 
 def check_samples(algorithm: Method[Any], problem: Problem) -> None:

@@ -4,13 +4,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from digrad.algorithms import Method
 from digrad.base.errors import ParameterError, message
 from digrad.base.own_code import is_own
-from digrad.clocks import Clock
-from digrad.clocks.draws import Floats
 from digrad.networks import AnyNetwork, as_any
 from digrad.results.experiment import Experiment, load_experiment
 from digrad.results.folder import JobFile, RunFolder
@@ -42,24 +39,20 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
     if clock is None:
         what = f"{folder} has no clock, so it has no timeline"
         raise ParameterError(message(what, hint="put [clock] into the experiment and run it"))
-    end = until or GRADIENTS * float(np.median(_some_times(clock, experiment, store)))
+    n = _network(store, experiment, experiment.networks[0].label).n
+    some = clock.compute_times(np.repeat(np.arange(n), 20), np.tile(np.arange(20), n))
+    end = until or GRADIENTS * float(np.median(some))
     found, seen = [], set[tuple[str, str]]()
     for job in store.jobs():
         network, algorithm, *_ = job.labels[0]
         if (network, algorithm) not in seen:
             seen.add((network, algorithm))
-            method = _method(experiment, algorithm)
-            if method is not None:
-                net = _network(store, experiment, network)
+            spec = next(a for a in experiment.algorithms if a.label == algorithm)
+            if not is_own(spec.algorithm) and spec.algorithm not in NOT_BY_NAME:
+                method, net = method_of(experiment, spec), _network(store, experiment, network)
                 lanes = timing(method, net, clock, _sizes(method, job)).lanes(end)
                 found.append(Timeline(network, algorithm, lanes, end))
     return found
-
-
-def _some_times(clock: Clock, experiment: Experiment, store: RunFolder) -> Floats:
-    n = _network(store, experiment, experiment.networks[0].label).n
-    node: NDArray[np.int64] = np.repeat(np.arange(n), 20)
-    return clock.compute_times(node, np.tile(np.arange(20), n))
 
 
 def _network(store: RunFolder, experiment: Experiment, label: str) -> AnyNetwork:
@@ -68,12 +61,6 @@ def _network(store: RunFolder, experiment: Experiment, label: str) -> AnyNetwork
     if net is None:
         raise ParameterError(f"{store.path} does not hold the network {label}")
     return as_any(net)
-
-
-def _method(experiment: Experiment, label: str) -> Method[Any] | None:
-    spec = next(a for a in experiment.algorithms if a.label == label)
-    own = is_own(spec.algorithm) or spec.algorithm in NOT_BY_NAME
-    return None if own else method_of(experiment, spec)
 
 
 def _sizes(method: Method[Any], job: JobFile) -> MessageSizes:

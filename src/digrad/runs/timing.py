@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,45 +36,23 @@ class Lane(NamedTuple):
     waiting: list[tuple[float, float]]
 
 
-class Timing(Protocol):
-    """A method on a clock: the axes of a run beside its steps."""
-
-    @property
-    def sent(self) -> Callable[[int], tuple[int, int]] | None:
-        """Messages and bytes by the end of a step; none if each step sends the same."""
-        ...
-
-    def time(self, t: int) -> float:
-        """When step t has ended."""
-        ...
-
-    def rounds(self, t: int) -> float:
-        """How many gradients each node has computed by then, on average."""
-        ...
-
-    def bottleneck(self, net: AnyNetwork) -> str:
-        """Say what a step waits for longest: a node's gradient or a link."""
-        ...
-
-    def lanes(self, until: float) -> list[Lane]:
-        """Return what the nodes do until some time."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class SynchronousTiming:
     """Steps that end when all their messages have arrived."""
 
     schedule: SynchronousSchedule
-    sent: None = None
+    sent: None = None  # each step sends the same
 
     def time(self, t: int) -> float:
+        """When step t has ended."""
         return self.schedule.time(t)
 
     def rounds(self, t: int) -> float:
+        """How many gradients each node has computed by then, on average."""
         return float(t * self.schedule.gradients)
 
     def bottleneck(self, net: AnyNetwork) -> str:
+        """Say what a step waits for longest: a node's gradient or a link."""
         spans = self.schedule.spans(0, 20)
         computing = np.mean([span.computed - span.start for span in spans], axis=0)
         node = int(computing.argmax())
@@ -89,6 +66,7 @@ class SynchronousTiming:
         return f"{what} ({seconds:.3g})"
 
     def lanes(self, until: float) -> list[Lane]:
+        """Return what the nodes do until some time."""
         lanes, step = [Lane([], []) for _ in range(self.schedule.n)], 0
         while (start := self.schedule.starts(step)).min() < until:
             (span,) = self.schedule.spans(step, step + 1)
@@ -105,7 +83,7 @@ class AsynchronousTiming:
     """Rounds of n gradients, of whichever nodes."""
 
     calendar: Calendar | BoundedStalenessCalendar | Meetings | BlockingMeetings
-    sent: Callable[[int], tuple[int, int]]
+    sent: Callable[[int], tuple[int, int]]  # messages and bytes by the end of a step
 
     def time(self, t: int) -> float:
         return self.calendar.time(t)
@@ -139,6 +117,9 @@ class AsynchronousTiming:
         return lanes
 
 
+Timing = SynchronousTiming | AsynchronousTiming
+
+
 def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes) -> Timing:
     """Put a method on a clock.
 
@@ -147,38 +128,31 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSiz
             that the method cannot do without.
     """
     clock.check(net.n)
-    if isinstance(net, Timetable) and not isinstance(method, Algorithm):
+    if isinstance(method, Algorithm):
+        return synchronous_timing(method, net, clock, sizes)
+    if isinstance(net, Timetable):
         what = f"{method_name(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
         raise ParameterError(message(what, hint=hint))
-    return _timing(method, net, clock, sizes)
-
-
-@singledispatch
-def _timing(method: Method[Any], net: Any, clock: Clock, sizes: MessageSizes) -> Timing:
+    if isinstance(method, Asynchronous):
+        return asynchronous_timing(method, net, clock, sizes)
+    if isinstance(method, Pairwise):
+        return _pairwise_timing(method, net, clock, sizes)
     what = f"{method_name(method)} is none of the kinds of methods that run on a clock"
     raise ParameterError(message(what, hint="derive it from Algorithm, Asynchronous or Pairwise"))
 
 
-@_timing.register
 def synchronous_timing(
-    method: Algorithm,  # type: ignore[type-arg]
-    net: AnyNetwork,
-    clock: Clock,
-    sizes: MessageSizes,
+    method: Algorithm[Any], net: AnyNetwork, clock: Clock, sizes: MessageSizes
 ) -> SynchronousTiming:
     """Put a synchronous method on a clock."""
     trips = _trips(method, net, clock, sizes)
     return SynchronousTiming(SynchronousSchedule(clock, net.n, trips, method.samples))
 
 
-@_timing.register
 def asynchronous_timing(
-    method: Asynchronous,  # type: ignore[type-arg]
-    net: Network,
-    clock: Clock,
-    sizes: MessageSizes,
+    method: Asynchronous[Any, Any], net: Network, clock: Clock, sizes: MessageSizes
 ) -> AsynchronousTiming:
     """Put an asynchronous method on a clock."""
     if method.loses and clock.loss:
@@ -189,15 +163,11 @@ def asynchronous_timing(
     by_pull = counts.pull_vectors * sizes.vector + counts.pull_scalars * sizes.scalar
     by_push = counts.push_vectors * sizes.vector + counts.push_scalars * sizes.scalar
     links = LinkDelays.of(net, clock, by_pull, by_push)
-    calendar = (
-        BoundedStalenessCalendar(clock, links, method.every)
-        if method.waits
-        else Calendar(clock, links)
-    )
-    pulls, pushes = (
-        np.bincount(graph.edges[:, 0], minlength=net.n)
-        for graph in (net.pull_graph, net.push_graph)
-    )
+    calendar: BoundedStalenessCalendar | Calendar = Calendar(clock, links)
+    if method.waits:
+        calendar = BoundedStalenessCalendar(clock, links, method.every)
+    graphs = net.pull_graph, net.push_graph
+    pulls, pushes = (np.bincount(graph.edges[:, 0], minlength=net.n) for graph in graphs)
     vectors = counts.pull_vectors * pulls + counts.push_vectors * pushes
     total = by_pull * pulls + by_push * pushes
 
@@ -208,17 +178,14 @@ def asynchronous_timing(
     return AsynchronousTiming(calendar, sent)
 
 
-@_timing.register
-def pairwise_timing(
-    method: Pairwise,  # type: ignore[type-arg]
-    net: Network,
-    clock: Clock,
-    sizes: MessageSizes,
+def _pairwise_timing(
+    method: Pairwise[Any], net: Network, clock: Clock, sizes: MessageSizes
 ) -> AsynchronousTiming:
     """Put a pairwise method on a clock: a meeting is a vector each way."""
     links = LinkDelays.of(net, clock, sizes.vector, 0.0)
-    blocking = method.waits
-    meetings = BlockingMeetings(clock, links, method.every) if blocking else Meetings(clock, links)
+    meetings: BlockingMeetings | Meetings = Meetings(clock, links)
+    if method.waits:
+        meetings = BlockingMeetings(clock, links, method.every)
 
     def sent(t: int) -> tuple[int, int]:
         both = 2 * meetings.meetings(t)

@@ -23,10 +23,9 @@ from digrad.results.folder import RunFolder
 from digrad.results.launches import Launch, WallClock, launcher
 from digrad.results.lock import locked
 from digrad.results.run_state import announce_progress
-from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out
-from digrad.runs.planning import Job, Plan, plan, resolve_defaults
-from digrad.runs.ranks import Coordinator, Distributed
-from digrad.runs.scalars import Scalars
+from digrad.runs.loop import CHECKPOINT_SECONDS, Progress, carry_out, silent
+from digrad.runs.planning import Plan, plan, resolve_defaults
+from digrad.runs.ranks import Coordinator, Distributed, Scalars
 
 
 def train(
@@ -68,7 +67,9 @@ def train(
     if tensorboard:
         together.on_first(Scalars.check)
     said = together.on_first(lambda: _prepare(experiment, out, resume, short, allow))
-    stored = replace(parse_experiment(said["experiment"]), folders=_paths(said["folders"]))
+    stored = replace(
+        parse_experiment(said["experiment"]), folders=tuple(map(Path, said["folders"]))
+    )
     folder = RunFolder(Path(said["folder"]))
     work = together.on_all(
         lambda: _checked(plan(stored, device, message_dtype=message_dtype), together.world)
@@ -82,19 +83,11 @@ def train(
         scalars = Scalars(folder.path / "tensorboard") if tensorboard and together.first else None
         wall = WallClock(folder.path) if together.first else None
         execution = Distributed(together, engines, scalars, wall)
-        tell = progress or _silent
+        tell = progress or silent
         if together.first:
             tell = until_the_end.enter_context(announce_progress(folder.path, stored, tell))
         carry_out(work, folder, execution, tell, checkpoint_seconds)
     return folder.path
-
-
-def _paths(folders: list[str]) -> tuple[Path, ...]:
-    return tuple(map(Path, folders))
-
-
-def _silent(job: Job, t: int) -> None:
-    """Report nothing."""
 
 
 def _prepare(

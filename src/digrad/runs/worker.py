@@ -91,7 +91,6 @@ class RemoteStore:
     send: Send
 
     def job(self, k: int, made_by: Mapping[str, str] | None = None) -> "JobFile | None":
-        """Return what the parent has sent."""
         return self.task.saved
 
     def save_job(self, k: int, job: "JobFile") -> None:

@@ -4,8 +4,9 @@ None of the three is needed for anything else, so each is imported when it is as
 """
 
 import csv
+from importlib import import_module
 from io import BytesIO, StringIO
-from math import nan
+from math import nan, prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from digrad.base.metrics import TIMED, VALUES, columns_of
 from digrad.results.trials import Results
 
 NAMES = ("run", "network", "algorithm")
+PLACES = (*NAMES, "lr", "seed", "step")
 
 
 def columns(results: Results) -> dict[str, Any]:
@@ -33,19 +35,15 @@ def columns(results: Results) -> dict[str, Any]:
     }
     several = len({trial.key.run for trial in trials}) > 1
     timed = [name for name in TIMED if not np.isnan(found[name]).all()]
-    return {
-        name: found[name]
-        for name in (*["run"] * several, *columns_of(results.own.values()), *timed)
-    }
+    names = (*["run"] * several, *columns_of(results.own.values()), *timed)
+    return {name: found[name] for name in names}
 
 
 def to_pandas(results: Results) -> Any:
     """Return a table: network, algorithm, lr, seed, step, then the metrics that were recorded."""
     pandas = _library("pandas", "results has the same as NumPy columns")
     found = columns(results)
-    heads = [
-        name for name in ("run", "network", "algorithm", "lr", "seed", "step") if name in found
-    ]
+    heads = [name for name in PLACES if name in found]
     return pandas.DataFrame({name: found[name] for name in (*heads, *_recorded(results))})
 
 
@@ -57,10 +55,13 @@ def to_xarray(results: Results) -> Any:
     """
     xarray = _library("xarray", "to_pandas needs pandas alone")
     found = columns(results)
-    dims = [name for name in ("run", "network", "algorithm", "lr", "seed", "step") if name in found]
+    dims = [name for name in PLACES if name in found]
     axes, places = zip(*(_axis(found[name], name) for name in dims), strict=True)
     sizes = tuple(map(len, axes))
-    _refuse_sparse(sizes, len(results.step))
+    cells, rows = prod(sizes), len(results.step)
+    if cells > max(10_000_000, 100 * rows):  # thousands of seeds, say, each with its own steps
+        what = f"an array of {cells:,} places would hold {rows:,} records"
+        raise ParameterError(message(what, hint="select some trials, or take to_pandas"))
     data = {}
     for name in _recorded(results):
         values = np.full(sizes, nan)
@@ -82,8 +83,7 @@ def write_export(results: Results, path: str | Path) -> Path:
     """
     target = Path(path)
     check_export(target)
-    content = FORMATS[target.suffix.lower()](columns(results))
-    return write_whole(target, content)
+    return write_whole(target, FORMATS[target.suffix.lower()](columns(results)))
 
 
 def check_export(path: Path) -> None:
@@ -142,20 +142,9 @@ def _axis(column: Any, name: str) -> tuple[Any, Any]:
     return np.unique(column, return_inverse=True)
 
 
-def _refuse_sparse(sizes: tuple[int, ...], rows: int) -> None:
-    """Refuse an array that is nearly empty: thousands of seeds, say, each with its own steps."""
-    cells = int(np.prod([*map(int, sizes)], dtype=object))
-    if cells > max(10_000_000, 100 * rows):
-        what = f"an array of {cells:,} places would hold {rows:,} records"
-        raise ParameterError(message(what, hint="select some trials, or take to_pandas"))
-
-
 def _recorded(results: Results) -> list[str]:
-    return [
-        name
-        for name in (*VALUES, *results.own, *TIMED)
-        if not np.isnan(results.columns[name]).all()
-    ]
+    names = (*VALUES, *results.own, *TIMED)
+    return [name for name in names if not np.isnan(results.columns[name]).all()]
 
 
 def _arrow() -> Any:
@@ -164,8 +153,6 @@ def _arrow() -> Any:
 
 def _library(name: str, instead: str, extra: str = "") -> Any:
     """Import a library that digrad does not bring along."""
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError:

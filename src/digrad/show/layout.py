@@ -14,18 +14,12 @@ from digrad.base.files import write_whole
 
 GAP = 2  # letters between columns
 LONGEST = 40  # letters of a name or number; what is longer is a text, and broken between words
-LATEX = {
-    "\\": r"\textbackslash{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "γ": r"$\gamma$",
-    "π": r"$\pi$",
-    "√": r"$\surd$",
-    "×": r"$\times$",
-    "‖": r"$\|$",
-}
+LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "γ": r"$\gamma$", "π": r"$\pi$", "√": r"$\surd$", "×": r"$\times$"}
+    | {"‖": r"$\|$"}
+)
 
 
 class Columns(NamedTuple):
@@ -36,13 +30,11 @@ class Columns(NamedTuple):
     lines: Sequence[Sequence[str]]
 
     def pick(self, places: Sequence[int]) -> "Columns":
-        """Return some of the columns."""
         heads, words = [self.heads[k] for k in places], [self.words[k] for k in places]
         return Columns(heads, words, [[line[k] for k in places] for line in self.lines])
 
     @property
     def widths(self) -> list[int]:
-        """How many letters each column takes."""
         return [max(map(len, column)) for column in zip(self.heads, *self.lines, strict=True)]
 
     def rich(self, *, whole: bool = True) -> Table:
@@ -72,18 +64,10 @@ class Columns(NamedTuple):
     def latex(self) -> str:
         """Write it as a LaTeX table, for the package booktabs."""
         sides = "".join("l" if words else "r" for words in self.words)
-        lines = [" & ".join(map(_latex, line)) + r" \\" for line in (self.heads, *self.lines)]
-        return "\n".join(
-            [
-                f"\\begin{{tabular}}{{{sides}}}",
-                r"\toprule",
-                lines[0],
-                r"\midrule",
-                *lines[1:],
-                r"\bottomrule",
-                r"\end{tabular}",
-            ]
-        )
+        escaped = [[cell.translate(LATEX) for cell in line] for line in (self.heads, *self.lines)]
+        head, *lines = (" & ".join(line) + r" \\" for line in escaped)
+        begin = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
+        return "\n".join([*begin, *lines, r"\bottomrule", r"\end{tabular}"])
 
 
 FORMATS: dict[str, Callable[[Columns], str]] = {
@@ -132,7 +116,3 @@ def write_csv(rows: Sequence[Mapping[str, object]], path: str | Path) -> Path:
     writer.writeheader()
     writer.writerows(rows)
     return write_whole(Path(path), out.getvalue().encode())
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in text)

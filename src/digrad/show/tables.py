@@ -1,4 +1,4 @@
-"""Tables of what runs reached: values at the end, and steps to a target."""
+"""Tables of what runs reached: values at the end, steps to a target, and how methods compare."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor, inf, isfinite, log10
@@ -12,6 +12,8 @@ from rich.table import Table
 from digrad.base.errors import ParameterError, lookup, message
 from digrad.base.metrics import METRICS
 from digrad.base.text import number
+from digrad.results import Best, Contender, Gap, Verdict
+from digrad.results.experiment import Experiment
 from digrad.results.trials import Curve, Key, Results
 from digrad.show.layout import Columns, Fitted, write_csv
 
@@ -25,6 +27,7 @@ HEADS = {
     "time": "time (mean curve)",
 }
 STEPS = ("by_mean", "by_median")
+SAMPLES = ("test_samples", "node_samples")  # keys of problems
 
 
 class Spread(NamedTuple):
@@ -85,16 +88,12 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}
     for key, row in _heads(trace).items():
         found = _reached(curves.get(key), sign, target)
-        when = {"time": _when(times.get(key), found["by_mean"])} if times else {}
-        rows.append({**row, **found, **when})
+        if times:  # the same for all seeds
+            step, clock = found["by_mean"], times.get(key)
+            when = None if clock is None or step is None else clock.values[:, clock.steps == step]
+            found["time"] = None if when is None else float(np.nanmean(when))
+        rows.append({**row, **found})
     return rows
-
-
-def _when(times: Curve | None, step: Cell) -> float | None:
-    """Return the time of a step, the same for all seeds."""
-    if times is None or not isinstance(step, int | float):
-        return None
-    return float(np.nanmean(times.values[:, times.steps == step]))
 
 
 def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
@@ -108,8 +107,8 @@ def _heads(trace: Results) -> dict[Key, dict[str, Cell]]:
     }
     if late := trace.unfinished:
         for key, row in heads.items():
-            there = f"step {late[key]:,} of {trace.planned[key.run]:,}" if key in late else ""
-            row["unfinished"] = there
+            planned = trace.planned[key.run]
+            row["unfinished"] = f"step {late[key]:,} of {planned:,}" if key in late else ""
     return heads
 
 
@@ -130,12 +129,10 @@ def _reached(curve: Curve | None, sign: int, target: float) -> dict[str, Cell]:
     there = sign * np.vstack([curve.mean, curve.values]) <= sign * target  # NaN is not
     first = np.where(there.any(axis=1), curve.steps[there.argmax(axis=1)], inf)
     found = dict(zip(STEPS, (float(first[0]), float(np.median(first[1:]))), strict=True))
-    steps = {name: _whole(step) if isfinite(step) else None for name, step in found.items()}
+    # The median of an even number of steps may not be whole.
+    whole = {name: int(s) if s.is_integer() else s for name, s in found.items() if isfinite(s)}
+    steps = dict.fromkeys(STEPS) | whole
     return {**steps, "reached": f"{int(np.isfinite(first[1:]).sum())} of {len(first) - 1}"}
-
-
-def _whole(step: float) -> float:
-    return int(step) if step.is_integer() else step  # the median of an even number may not be
 
 
 def columns(rows: Sequence[Row]) -> Columns:
@@ -190,3 +187,96 @@ def _flat(row: Row, spread: Collection[str]) -> dict[str, str | float | None]:
         if name in spread:
             flat[f"{name}_std"] = cell.std if isinstance(cell, Spread) else None
     return flat
+
+
+def verdict_rows(verdict: Verdict) -> list[Row]:
+    """Return a row per contender: its best step, what it came to, how far behind it is."""
+    return [_verdict_row(standing, verdict) for standing in verdict.rows]
+
+
+def _verdict_row(standing: Contender, verdict: Verdict) -> Row:
+    best = standing.best
+    spread = Spread(best.value, best.std if best.seeds - best.failed > 1 else None)
+    what = f"steps to {verdict.by.metric}" if verdict.by.target is not None else verdict.by.metric
+    return {
+        "run": best.run,
+        "network": best.network,
+        "algorithm": best.algorithm,
+        "lr": None if best.lr != best.lr else best.lr,
+        "seeds": best.seeds,
+        "diverged": best.failed,
+        what: None if best.value != best.value else spread,
+        "behind": behind(standing.behind),
+        "verdict": standing.place,
+        "note": note(best, missed=verdict.by.target is not None),
+    }
+
+
+def behind(gap: Gap | None) -> str:
+    """Write how far somebody is behind, with its interval: in percent, times or as a difference.
+
+    >>> behind(Gap(True, 1.25, 1.1, 1.4, True, 5, None))
+    '+25 % [10, 40]'
+    >>> behind(Gap(True, 1.25, 0.6, 2.1, False, 5, None))
+    '+25 % [-40, 110]'
+    """
+    if gap is None:
+        return ""
+    percent = gap.relative and gap.value < 2
+    mark, unit = ("+" if percent and gap.value >= 1 else "", " %" * percent)
+    times = "x " if gap.relative and not percent else ""
+    value, low, high = (100 * (x - 1) if percent else x for x in gap[1:4])
+    size, *ends = (_short(x, percent) for x in (value, low, high))
+    between = f" [{', '.join(ends)}]"
+    return f"{mark}{times}{size}{unit}{between * (gap.seeds > 1)}"
+
+
+def _short(x: float, percent: bool) -> str:
+    """Write a number with two or three digits, large percentages as whole ones."""
+    return f"{x:,.0f}" if percent and 100 <= abs(x) < 1e6 else number(x, 2 if percent else 3)
+
+
+def note(best: Best, *, missed: bool = False) -> str:
+    """Say what to know of a best step: ties, an edge of the grid, trials that diverged."""
+    parts = [best.advice] if best.edge else []
+    if best.tied:
+        parts.append(f"as good: {', '.join(f'{size:g}' for size in best.tied)}")
+    if best.diverged:
+        what = "missed the target" if missed else "diverged"
+        parts.append(f"{best.diverged} of {best.trials} trials {what}")
+    return "; ".join(parts)
+
+
+def closing(verdict: Verdict) -> Sequence[str]:
+    """Return the sentences below a table: who won; nothing where nobody had a rival."""
+    if all(len(rows) < 2 for rows in verdict.groups.values()):
+        return []
+    return [verdict.headline]
+
+
+def judged_on(experiment: Experiment, metrics: Collection[str], where: str = "") -> list[str]:
+    """Say which of the test samples recorded accuracies are on; nothing if they are on all.
+
+    Args:
+        experiment: what was run.
+        metrics: that are shown.
+        where: which run it is, if there are several.
+    """
+    said, named = list[str](), f" in {where}" if where else ""
+    tested, judged = (experiment.problem.params.get(key, 0) for key in SAMPLES)
+    shown, own = (
+        [m.name for m in METRICS.values() if key in m.samples and m.name in metrics]
+        for key in SAMPLES
+    )
+    if tested and shown:
+        names = " and ".join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+        said.append(
+            f"{names.replace('_', ' ')}{named}: on at most {tested:,} of the test samples, "
+            "evenly spread (test_samples)"
+        )
+    if judged and own:
+        said.append(
+            f"worst and mean accuracy{named}: of each node's own model, on at most {judged:,} test "
+            "samples, evenly spread (node_samples)"
+        )
+    return said

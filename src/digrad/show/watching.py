@@ -13,7 +13,7 @@ from rich.text import Text
 from digrad.base.errors import DigradError, param
 from digrad.base.text import duration, number, size
 from digrad.results.run_state import RunAnnouncements, RunState, state_of
-from digrad.results.trials import Curve, Key, Results
+from digrad.results.trials import Curve, Results
 from digrad.show.braille import COLOURS, draw, mark_of
 
 MOST_PANELS = 4  # networks that a terminal has room for
@@ -45,7 +45,6 @@ class RunView:
 
     @property
     def under_way(self) -> bool:
-        """Whether there is more to come."""
         return self.run.state == "running"
 
     @property
@@ -112,12 +111,9 @@ def _legend(curves: list[Curve]) -> Table:
         mean = float(np.nanmean(last)) if np.isfinite(last).any() else np.nan
         at = f"step {int(curve.steps[-1]):,}"
         fell = f"{curve.diverged} diverged" if curve.diverged else ""
-        out.add_row(mark, *map(Text, (_name(curve.key), number(mean, 4), at, fell)))
+        name = f"{curve.key.algorithm}, γ = {curve.key.lr:g}"
+        out.add_row(mark, *map(Text, (name, number(mean, 4), at, fell)))
     return out
-
-
-def _name(key: Key) -> str:
-    return f"{key.algorithm}, γ = {key.lr:g}"
 
 
 def list_states(found: Sequence[RunState]) -> Table:
@@ -130,21 +126,11 @@ def list_states(found: Sequence[RunState]) -> Table:
     for run in found:
         ago = f"{duration(time() - run.changed)} ago"
         state = Text(run.state, style=STYLES[run.state])
-        rest = (_trials(run), _share(run), size(run.size), ago, _last(run))
+        trials = f"{run.trials:,}/{run.experiment.trials:,}" if run.experiment else "-"
+        share = f"{100 * run.done // run.total} %" if run.total else "-"
+        last = run.why or "nothing recorded yet"
+        if run.metric and not run.why:
+            last = f"{run.metric.replace('_', ' ')} {number(run.value, 3)} ({run.best})"
+        rest = (trials, share, size(run.size), ago, last)
         out.add_row(Text(str(run.path)), state, *map(Text, rest))
     return out
-
-
-def _trials(run: RunState) -> str:
-    return f"{run.trials:,}/{run.experiment.trials:,}" if run.experiment else "-"
-
-
-def _share(run: RunState) -> str:
-    return f"{100 * run.done // run.total} %" if run.total else "-"
-
-
-def _last(run: RunState) -> str:
-    """Say the best last value, or what is wrong."""
-    if run.why or not run.metric:
-        return run.why or "nothing recorded yet"
-    return f"{run.metric.replace('_', ' ')} {number(run.value, 3)} ({run.best})"

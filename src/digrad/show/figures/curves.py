@@ -10,11 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from digrad.base.errors import ParameterError, lookup, message
-from digrad.base.metrics import METRICS, Metric
+from digrad.base.metrics import METRICS
 from digrad.results.trials import Floats, Key, Results
 from digrad.show.drawn_curves import ALONG, DrawnCurve, axis_range, notes, place, scaled
 from digrad.show.figures.arrows import WIDTH
-from digrad.show.figures.drawing import INK
+from digrad.show.figures.drawing import INK, title_size
 from digrad.show.figures.styles import Style, arrange
 
 MARKS = 6  # on a line, so that the algorithms differ in grey as well
@@ -58,7 +58,7 @@ def draw_curves(
         title: above all panels.
         width: in points; one column of a paper, or two where there are several panels.
     """
-    xlabel, shown = lookup(ALONG, x, "x axis"), _metric(trace, metric)
+    xlabel, shown = lookup(ALONG, x, "x axis"), lookup({**METRICS, **trace.own}, metric, "metric")
     unit, each = counted if x == "step" else (xlabel, 1)
     log = bool(shown.log) if log is None else log
     lines = _lines(trace, metric, x, each, log=log)
@@ -74,11 +74,6 @@ def draw_curves(
                 _draw(axes, line, plan.styles[line.curve.key])
         _dress(axes, name, unit, shape)
     return figure
-
-
-def _metric(trace: Results, metric: str) -> Metric:
-    """Return what is to be known of a metric, or say which there are."""
-    return lookup({**METRICS, **trace.own}, metric, "metric")
 
 
 def _lines(trace: Results, metric: str, x: str, each: float, *, log: bool) -> list[DrawnCurve]:
@@ -110,9 +105,8 @@ def _draw(axes: Axes, line: DrawnCurve, style: Style) -> None:
     # Markers are even along x, at other places for each colour.
     even = line.x[0] + np.ptp(line.x) * (np.arange(MARKS) + (0.5 + 0.38 * style.hue) % 1) / MARKS
     marked = [int(there[k]) for k in np.searchsorted(line.x[there], even) if k < len(there)]
-    if (
-        len(there) <= MARKS + 2
-    ):  # or every point would be marked, and the last curve hide the others
+    # Or every point would be marked, and the last curve hide the others.
+    if len(there) <= MARKS + 2:
         marked = there[style.hue % 3 :: 3].tolist() or there[-1:].tolist()
     axes.plot(line.x, line.mean, **look, label=style.label, markevery=marked)
     if not np.isnan(line.rest).all():
@@ -174,7 +168,6 @@ class _Shape(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows that makes."""
         return -(-self.panels // self.columns)
 
 
@@ -188,7 +181,7 @@ def _empty(title: str, ylabel: str, shape: _Shape, handles: list[Line2D], note: 
     figure = Figure(figsize=(wide / 72, tall / 72), dpi=200, facecolor="white")
     figure.set_layout_engine("constrained", rect=(0, foot / tall, 1, 1 - foot / tall), w_pad=5 / 72)
     if title:
-        figure.suptitle(title, size=min(9.0, 1.7 * wide / len(title)), color=INK)
+        figure.suptitle(title, size=title_size(title, wide), color=INK)
     figure.text(0.5, 4 / tall, "\n".join(notes).replace("\xa0", " "), size=7, ha="center")
     look: dict[str, Any] = {"frameon": False, "fontsize": 7, "handlelength": 2.8, "borderpad": 0}
     look |= {"loc": "outside lower center", "borderaxespad": (foot + 2) / 7}

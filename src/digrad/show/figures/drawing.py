@@ -108,7 +108,7 @@ def _empty(look: PanelScale, title: str, names: list[str], key: float) -> Figure
     tall = high[1] - low[1] + 2 * margin
     wide, total = WIDTH * len(names), key + tall + 14.0 * bool(title) + 12.0 * bool(names[0])
     figure = Figure(figsize=(wide / 72, total / 72), dpi=200, facecolor="white")
-    size = _title_size(title, wide)
+    size = title_size(title, wide)
     figure.text(0.5, 1 - 4 / total, title, size=size, color=INK, ha="center", va="top")
     for k, name in enumerate(names):
         axes = figure.add_axes((k / len(names), key / total, 1 / len(names), tall / total))
@@ -120,7 +120,8 @@ def _empty(look: PanelScale, title: str, names: list[str], key: float) -> Figure
     return figure
 
 
-def _title_size(title: str, wide: float) -> float:
+def title_size(title: str, wide: float) -> float:
+    """Return the size of letters with which a title fits."""
     return min(9.0, 1.7 * wide / max(1, len(title)))  # a letter is about half as wide as high
 
 
@@ -163,17 +164,10 @@ def _draw_key(figure: Figure, network: Network, notes: list[str], names: list[st
         for kind, fill in kinds.items()
     ]
     point = 1 / (72 * figure.get_figheight())
-    figure.legend(
-        handles=dots,
-        loc="lower center",
-        bbox_to_anchor=(0.5, (9 * len(notes + names) + 4) * point),
-        ncols=2,
-        frameon=False,
-        fontsize=7,
-        handletextpad=0.1,
-        borderpad=0,
-        borderaxespad=0,
-    )
+    look: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 7, "handletextpad": 0.1}
+    look |= {"loc": "lower center", "borderpad": 0, "borderaxespad": 0}
+    place = (0.5, (9 * len(notes + names) + 4) * point)
+    figure.legend(handles=dots, bbox_to_anchor=place, **look)
     for k, note in enumerate(reversed(notes + names)):
         size = 7 if k >= len(names) else 6
         text = figure.text(0.5, (9 * k + 4) * point, note, size=size, color=INK, ha="center")
@@ -210,7 +204,7 @@ def draw_scaling(
         line.set(marker=MARKERS[k % len(MARKERS)], markersize=4, linewidth=1.2)
     _dress(axes, sorted({n for points in shown.values() for n, _ in points}))
     axes.set_ylabel(ylabel, size=8)
-    axes.set_title(title, size=_title_size(title, 0.8 * WIDTH))
+    axes.set_title(title, size=title_size(title, 0.8 * WIDTH))
     last = [points[-1][1] if points else 0.0 for points in shown.values()]
     order = [axes.lines[k] for k in np.argsort(last)[::-1]]  # as the lines end, from above
     figure.legend(handles=order, loc="outside lower center", ncols=2, frameon=False, fontsize=7)
@@ -283,10 +277,9 @@ def shown_slots(timetable: Timetable) -> dict[str, Slot]:
 
 def place_slots(timetable: Timetable, vectors: CyclicPerron) -> PanelScale:
     """Return where the nodes stand, and how large they are, in every slot."""
-    n, phi = timetable.union.n, vectors.phi
-    return place_nodes(
-        timetable.union, np.full(n, 1 / n) if timetable.is_random else phi.mean(axis=0)
-    )
+    n = timetable.union.n
+    pi = np.full(n, 1 / n) if timetable.is_random else vectors.phi.mean(axis=0)
+    return place_nodes(timetable.union, pi)
 
 
 def with_roots(slot: Slot, timetable: Timetable) -> Any:

@@ -127,7 +127,8 @@ def key(network: Network) -> list[str]:
     names = [network.name(i) for i in range(network.n)]
     if network.n > LABELLED or labels(network) == names:
         return []
-    return [f"{i}\u00a0{_shortened(name)}" for i, name in enumerate(names)]
+    short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+    return [f"{i}\u00a0{name}" for i, name in enumerate(short)]
 
 
 def key_lines(network: Network, letters: int) -> list[str]:
@@ -135,7 +136,3 @@ def key_lines(network: Network, letters: int) -> list[str]:
     entries = key(network)
     unbroken = [entry.replace(" ", "\u00a0") for entry in entries]
     return wrap(", ".join(unbroken), letters, break_long_words=False, break_on_hyphens=False)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

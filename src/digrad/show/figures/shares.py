@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.errors import ParameterError, message
 from digrad.show.figures.arrows import WIDTH
-from digrad.show.figures.drawing import COLOURS, INK, PALE
+from digrad.show.figures.drawing import COLOURS, INK, PALE, title_size
 
 # All in points.
 WIDEST = 2 * WIDTH  # both columns of a page
@@ -48,17 +48,12 @@ def draw_shares(counts: ArrayLike, classes: Sequence[str], *, title: str = "") -
     _draw_rows(axes, table, bar)
     _dress_rows(axes, classes, nodes)
     _draw_sums(top, sums, bar)
-    note = f"grey: all samples of a node; blue: of a class, at most {table.max():,}"
-    _write_around(figure, title, note)
-    return figure
-
-
-def _write_around(figure: Figure, title: str, note: str) -> None:
-    wide, tall = 72 * figure.get_size_inches()
-    size = min(9.0, 1.7 * wide / max(1, len(title)))
+    size = title_size(title, wide)
     head = figure.text(0.5, 1 - 5 / tall, title, size=size, color=INK, ha="center", va="top")
     head.set_parse_math(False)
+    note = f"grey: all samples of a node; blue: of a class, at most {table.max():,}"
     figure.text(0.5, 4 / tall, note, size=7, color=INK, ha="center")
+    return figure
 
 
 def _checked(counts: ArrayLike, classes: Sequence[str]) -> NDArray[np.int64]:

@@ -38,7 +38,6 @@ class Style(NamedTuple):
 
     @property
     def look(self) -> dict[str, Any]:
-        """The keywords of its line."""
         line = {"color": self.colour, "linestyle": DASHES[self.dash], "linewidth": 1.1}
         mark = {"marker": self.marker, "markeredgecolor": "white", "markersize": 3.8}
         return line | mark | {"markeredgewidth": 0.4, "zorder": 3 - 0.01 * self.hue}
@@ -53,7 +52,6 @@ class Arrangement(NamedTuple):
     styles: dict[Key, Style]
 
     def panel(self, key: Key) -> tuple[str | float, ...]:
-        """Return where a curve is drawn."""
         return tuple(getattr(key, name) for name in self.facets)
 
 
@@ -76,8 +74,7 @@ def arrange(keys: Sequence[Key], columns: str, color_by: str) -> Arrangement:
     facets = tuple(columns.split(",")) if columns else _facets(many, color_by)
     for name in facets:
         lookup(dict.fromkeys(Key._fields), name, "kind of columns")
-    by_size = color_by == "lr"
-    styles = _shades(keys, facets) if by_size else _colours(keys, facets, color_by, many)
+    styles = _styles(keys, facets, color_by, many)
     return Arrangement(*_panels(keys, facets, many), facets, styles)
 
 
@@ -110,58 +107,47 @@ def _panels(
         there, key=lambda panel: [v.index(p) for v, p in zip(values, panel, strict=True)][::-1]
     )
     told = [k for k, name in enumerate(facets) if many[name]] or [0]
-    titles = {panel: ", ".join(_title(panel[k]) for k in told) for panel in order}
+    titles = {
+        panel: ", ".join(v if isinstance(v := panel[k], str) else size_label(v) for k in told)
+        for panel in order
+    }
     whole = len(facets) > 1 and len(there) == len(values[0]) * len(values[1])
     return titles, len(values[0]) if whole else 0
 
 
-def _title(value: str | float) -> str:
-    return value if isinstance(value, str) else size_label(value)
-
-
-def _words(keys: Sequence[Key], facets: Sequence[str], also: str = "algorithm") -> list[list[str]]:
-    """Return what each curve is called within its panel, but for its step size."""
-    many = [name for name in NAMES if len({getattr(key, name) for key in keys}) > 1]
-    fields = [name for name in NAMES if (name in many or name == also) and name not in facets]
-    return [[getattr(key, name) for name in fields] for key in keys]
-
-
-def _colours(
+def _styles(
     keys: Sequence[Key], facets: tuple[str, ...], color_by: str, many: dict[str, bool]
 ) -> dict[Key, Style]:
-    """Colours and markers for names, dashes for step sizes."""
-    words = _words(keys, facets)
+    """Return a marker for each name; dashes for step sizes, or shades, even and dark where large.
+
+    Colours are of names, unless they tell another field.
+    """
+    shaded = color_by == "lr"
+    fields = [
+        name
+        for name in NAMES
+        if (many[name] or (name == "algorithm" and not shaded)) and name not in facets
+    ]
+    words = [tuple(getattr(key, name) for name in fields) for key in keys]
     sizes = sorted({key.lr for key in keys}, reverse=True)
-    dashed = many["lr"] and "lr" not in facets
+    dashed = many["lr"] and "lr" not in facets and not shaded
     if dashed and len(sizes) > len(DASHES):
         what = f"{len(sizes)} step sizes cannot be told by {len(DASHES)} dashes"
         hint = "colour by lr, choose some with where, or take the best alone"
         raise ParameterError(message(what, hint=hint))
-    marks = list(dict.fromkeys(map(tuple, words)))
-    hues = [(getattr(key, color_by),) for key in keys] if color_by else [*map(tuple, words)]
+    marks = list(dict.fromkeys(words))
+    hues = [(getattr(key, color_by),) for key in keys] if color_by else words
     order = list(dict.fromkeys(hues))
-    styles = {}
-    for key, word, hue in zip(keys, words, hues, strict=True):
-        mark = marks.index(tuple(word))
-        label = ", ".join(word + [size_label(key.lr)] * dashed)
-        dash = sizes.index(key.lr) if dashed else mark % len(DASHES)
-        colour = COLOURS[order.index(hue) % len(COLOURS)]
-        place = (mark, dash, label or key.network, colour, MARKERS[mark % len(MARKERS)])
-        styles[key] = Style(*place)
-    return styles
-
-
-def _shades(keys: Sequence[Key], facets: tuple[str, ...]) -> dict[Key, Style]:
-    """Return a shade for each step size, even in their order; dark is large."""
-    words = _words(keys, facets, also="")
-    marks = list(dict.fromkeys(map(tuple, words)))
-    sizes = sorted({key.lr for key in keys}, reverse=True)
     scale = colormaps["viridis"](np.linspace(*DARK_TO_LIGHT, len(sizes)))
     styles = {}
-    for key, word in zip(keys, words, strict=True):
-        mark, place = marks.index(tuple(word)), sizes.index(key.lr)
-        label = ", ".join([*word, size_label(key.lr)])
-        marker = MARKERS[mark % len(MARKERS)] if len(marks) > 1 else ""
-        dash = mark % len(DASHES)
-        styles[key] = Style(place + mark * len(sizes), dash, label, to_hex(scale[place]), marker)
+    for key, word, hue in zip(keys, words, hues, strict=True):
+        mark, size = marks.index(word), sizes.index(key.lr)
+        label = ", ".join([*word, *[size_label(key.lr)] * (dashed or shaded)]) or key.network
+        marker, dash = MARKERS[mark % len(MARKERS)], size if dashed else mark % len(DASHES)
+        if shaded:
+            marker *= len(marks) > 1
+            place, colour = size + mark * len(sizes), to_hex(scale[size])
+        else:
+            place, colour = mark, COLOURS[order.index(hue) % len(COLOURS)]
+        styles[key] = Style(place, dash, label, colour, marker)
     return styles

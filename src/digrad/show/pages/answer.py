@@ -6,15 +6,14 @@ from math import isfinite, sqrt
 from typing import Any
 
 from digrad.base.errors import DigradError
-from digrad.results import Verdict, judge
+from digrad.results import judge
 from digrad.results.trials import Key, Results
 from digrad.show.drawn_curves import fallen
 from digrad.show.pages.curves import note, plot_data
 from digrad.show.pages.heat import heat_maps, is_sweep
 from digrad.show.pages.markup import fold, to_html, whole_names
 from digrad.show.pages.page import Section, plot
-from digrad.show.tables import Row, Spread, final_values, one_table
-from digrad.show.verdicts import closing, verdict_rows
+from digrad.show.tables import Row, Spread, closing, final_values, one_table, verdict_rows
 
 FEW_ROWS = 12  # of a table that is not folded away
 
@@ -33,9 +32,11 @@ def answer_sections(trace: Results, *, by: str = "") -> list[Section]:
         verdict, trouble = judge(trace, by), ""
     except DigradError as error:  # as of runs that were recorded at other steps
         verdict, trouble = None, f'<p class="warning">{escape(str(error))}</p>'
-    best = best_keys(verdict) if verdict else frozenset()
+    bests = [row.best for row in verdict.rows] if verdict else []
+    best = frozenset(Key(one.run, one.network, one.algorithm, one.lr) for one in bests)
     sweep, first = is_sweep(keys), verdict.by.metric if verdict else ""
-    body = _headline(verdict) if verdict else trouble
+    lines = closing(verdict) if verdict else ()
+    body = "".join(f'<p class="headline">{whole_names(line)}</p>' for line in lines) + trouble
     body += curves(trace, best if sweep else (), first)
     if not sweep:
         return [Section("Answer", body + endings(trace), plotted=True)]
@@ -46,20 +47,10 @@ def answer_sections(trace: Results, *, by: str = "") -> list[Section]:
     return [Section("Answer", body, plotted=True), Section("The whole sweep", whole)]
 
 
-def best_keys(verdict: Verdict) -> frozenset[Key]:
-    """Return the best step size of each method on each network of each run."""
-    bests = (row.best for row in verdict.rows)
-    return frozenset(Key(best.run, best.network, best.algorithm, best.lr) for best in bests)
-
-
 def curves(trace: Results, best: frozenset[Key] | tuple[()] = (), first: str = "") -> str:
     """Return the interactive plot and what is to be known of it."""
     script = '<noscript><p class="note">The curves need JavaScript.</p></noscript>'
     return f'{script}{plot(plot_data(trace, best, first))}<p class="note">{escape(note(trace))}</p>'
-
-
-def _headline(verdict: Verdict) -> str:
-    return "".join(f'<p class="headline">{whole_names(line)}</p>' for line in closing(verdict))
 
 
 def endings(trace: Results) -> str:

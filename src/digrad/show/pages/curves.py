@@ -136,11 +136,8 @@ class _Places:
     """Where curves have their points: each list of numbers once, however many share it."""
 
     def __init__(self, trace: Results, keys: Sequence[Key]) -> None:
-        there = [
-            name
-            for name in COSTS
-            if name in trace.columns and not np.isnan(trace.columns[name]).all()
-        ]
+        known = [name for name in COSTS if name in trace.columns]
+        there = [name for name in known if not np.isnan(trace.columns[name]).all()]
         costs = {name: trace.curves(name) for name in there}
         self.costs = {name: curves for name, curves in costs.items() if set(keys) <= set(curves)}
         self.kept: list[list[float]] = []

@@ -38,9 +38,8 @@ def draw(analysis: Analysis) -> str:
         notes.append(f"links not drawn: there are more than {MOST_LINKS:,}")
     elif most <= EXPLAINED:
         notes.append("width of a line: its weight")
-    drawn = "".join(
-        _panel(name, net, analysis.vectors, graph, look) for name, graph in panels.items()
-    )
+    pi = analysis.vectors
+    drawn = "".join(_panel(name, net, pi, graph, look) for name, graph in panels.items())
     return _figure(drawn, net, notes)
 
 
@@ -91,15 +90,13 @@ def _links(net: Network, graph: Digraph, look: PanelScale, *, of_push: bool) -> 
     thin = min(1.0, (4 * graph.n / max(1, len(weights))) ** 0.5)  # where there are many
     widths = thin * look.line * (0.5 + 1.1 * weights / weights.max(initial=1e-300))
     stems, heads = arrows(graph, look)
-    parts = [
+    drawn = zip(graph.edges.tolist(), stems, heads, widths, strict=True)
+    return "".join(
         f'<g class="link"><title>{escape(_tell(net, j, i, of_push))}</title>'
         f'<path class="stem" stroke-width="{width:.2f}" d="{_stem(stem)}"/>'
         f'<path class="tip" d="{_outline(head)}"/></g>'
-        for (j, i), stem, head, width in zip(
-            graph.edges.tolist(), stems, heads, widths, strict=True
-        )
-    ]
-    return "".join(parts)
+        for (j, i), stem, head, width in drawn
+    )
 
 
 def _tell(net: Network, j: int, i: int, of_push: bool) -> str:
@@ -129,12 +126,6 @@ def _nodes(net: Network, pi: Any, look: PanelScale) -> str:
     return "".join(parts)
 
 
-def _key(net: Network) -> str:
-    if len(net.roots) == net.n:
-        return '<i class="dot root"></i>common root (every node); '
-    return '<i class="dot root"></i>common root <i class="dot plain"></i>not a root; '
-
-
 def _stem(points: Floats) -> str:
     (ax, ay), (bx, by), (cx, cy) = points.tolist()
     return f"M{ax:.1f} {-ay:.1f}Q{bx:.1f} {-by:.1f} {cx:.1f} {-cy:.1f}"
@@ -159,5 +150,7 @@ def draw_timetable(analysis: TimetableAnalysis) -> str:
 def _figure(drawn: str, net: Network, notes: Sequence[str]) -> str:
     """Return panels with the key to their nodes below."""
     names = [f"nodes: {', '.join(names)}" for names in [key(net)] if names]
-    caption = f"{_key(net)}{escape('; '.join([*notes, *names]))}"
+    others = ' <i class="dot plain"></i>not a root; '
+    roots = " (every node); " if len(net.roots) == net.n else others
+    caption = f'<i class="dot root"></i>common root{roots}{escape("; ".join([*notes, *names]))}'
     return f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>"

@@ -85,17 +85,14 @@ def _cell(key: Key, ends: Ends, deep: Mapping[Key, float], *, framed: bool) -> s
         return "<td></td>"
     row, mean = ends[key]
     if mean is None:
-        return f'<td class="lost">{_lost(row)}</td>'
+        lost = "diverged" if row["diverged"] == row["seeds"] else "–"
+        return f'<td class="lost">{lost}</td>'
     kind = ' class="framed"' if framed else ""
     fell = f'<br><small class="fell">{row["diverged"]} of {row["seeds"]} diverged</small>'
     return (
         f'<td{kind} style="--deep:{100 * deep[key]:.0f}%">{number(mean, 3)}'
         f"{fell if row['diverged'] else ''}</td>"
     )
-
-
-def _lost(row: Row) -> str:
-    return "diverged" if row["diverged"] == row["seeds"] else "–"
 
 
 def is_sweep(keys: Sequence[Key]) -> bool:

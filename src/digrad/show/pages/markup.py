@@ -42,13 +42,10 @@ def whole_names(text: str) -> str:
     parts, end = [], 0
     for found in NAME.finditer(text):
         if len(found[0]) <= WHOLE:
-            parts += [escape(text[end : found.start()]), _whole(found[0])]
+            name = f'<span class="name">{escape(found[0])}</span>'
+            parts += [escape(text[end : found.start()]), name]
             end = found.end()
     return "".join([*parts, escape(text[end:])])
-
-
-def _whole(name: str) -> str:
-    return f'<span class="name">{escape(name)}</span>'
 
 
 def chapters(what: RenderableType) -> dict[str, str]:
@@ -101,11 +98,8 @@ def _list(table: Table) -> str:
     dashes, lines = (list(map(_words, column.cells)) for column in table.columns)
     if {dash.strip() for dash in dashes} != {"-"}:
         return ""
-    return "<ul>" + "".join(f"<li>{_with_code(line)}</li>" for line in lines) + "</ul>"
-
-
-def _with_code(text: str) -> str:
-    return re.sub("`([^`]+)`", r"<code>\1</code>", whole_names(text))
+    items = (re.sub("`([^`]+)`", r"<code>\1</code>", whole_names(line)) for line in lines)
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
 def _table(table: Table, marked: Collection[Place]) -> str:
@@ -126,7 +120,6 @@ def _table(table: Table, marked: Collection[Place]) -> str:
 
 
 def _side(column: Column, *, best: bool = False, text: str = "") -> str:
-    names = (
-        ["right"] * (column.justify == "right") + ["best"] * best + ["long"] * (len(text) > LONG)
-    )
+    kinds = {"right": column.justify == "right", "best": best, "long": len(text) > LONG}
+    names = [name for name, applies in kinds.items() if applies]
     return f' class="{" ".join(names)}"' if names else ""

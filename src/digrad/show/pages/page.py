@@ -54,7 +54,7 @@ def render(page: Page, *, live: bool = False) -> str:
         live: whether it may ask the server that it comes from, and no other.
     """
     plotted = any(section.plotted for section in page.sections)
-    script = _script()
+    script = '"use strict";\n' + "".join(map(_asset, SCRIPTS))
     scripts = [script, _library()[1]] if plotted else [script]
     asked = "'self'" if live else "'none'"
     policy = (
@@ -72,7 +72,10 @@ def render(page: Page, *, live: bool = False) -> str:
         f"<style>{_asset('page.css')}</style></head><body>",
         _header(page),
         "<main>",
-        *(_section(k, section) for k, section in enumerate(page.sections)),
+        *(
+            f'<section id="s{k}"><h2>{escape(section.title)}</h2>{section.body}</section>'
+            for k, section in enumerate(page.sections)
+        ),
         "</main>",
     ]
     if plotted:  # compressed it takes 2 MB instead of 5
@@ -109,14 +112,6 @@ def _header(page: Page) -> str:
         '<button id="theme" type="button" hidden>dark</button></div>'
         f"<nav>{links}</nav></header>"
     )
-
-
-def _section(k: int, section: Section) -> str:
-    return f'<section id="s{k}"><h2>{escape(section.title)}</h2>{section.body}</section>'
-
-
-def _script() -> str:
-    return '"use strict";\n' + "".join(map(_asset, SCRIPTS))
 
 
 def _asset(name: str) -> str:

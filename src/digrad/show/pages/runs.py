@@ -1,8 +1,8 @@
 """What a page about runs, or about one network, consists of."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from html import escape
 from math import isfinite
 from pathlib import Path
@@ -13,7 +13,9 @@ import tomli_w
 from rich.console import RenderableType
 
 from digrad.analysis import Analysis, TimetableAnalysis, analyze
-from digrad.base.errors import DigradError, FileFormatError
+from digrad.base.errors import DigradError, FileFormatError, printable
+from digrad.base.files import json_of, plain_bytes
+from digrad.base.metrics import METRICS
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork
 from digrad.results.experiment import Experiment, NetworkSpec, load_experiment, to_table
@@ -21,13 +23,13 @@ from digrad.results.folder import RunFolder
 from digrad.results.trials import Results
 from digrad.show.pages.answer import answer_sections
 from digrad.show.pages.drawing import draw, draw_timetable, node_rows
-from digrad.show.pages.files import folded_table
-from digrad.show.pages.files import pictures as show_pictures
-from digrad.show.pages.markup import chapters, command, fold, to_html
+from digrad.show.pages.markup import chapters, command, facts, fold, to_html
 from digrad.show.pages.page import Page, Section
-from digrad.show.verdicts import judged_on
+from digrad.show.tables import judged_on
 from digrad.theory import Setting
 
+PNG = b"\x89PNG\r\n\x1a\n"
+PICTURES = 3 * 2**20  # bytes of pictures that a page takes in
 CAREFUL_N = 200  # nodes up to which constants with nine digits take a few seconds
 
 
@@ -88,7 +90,7 @@ def results_page(
     if not short:
         folders = [run.folder for run in runs if run.folder is not None]
         found = [*pictures, *(path for each in folders for path in sorted(each.glob("*.png")))]
-        sections += [*_networks(runs), *show_pictures(found, trace.metrics), _origin(runs, again)]
+        sections += [*_networks(runs), *_pictures(found, trace.metrics), _origin(runs, again)]
     return Page(title or names, _summary(trace), sections)
 
 
@@ -112,10 +114,10 @@ def study_page(
         title: what the page is called.
         again: the command that repeats it.
     """
-    sections = show_pictures(sorted(folder.glob("*.png")))
+    sections = _pictures(sorted(folder.glob("*.png")))
     sections += [Section(name, "".join(map(to_html, part))) for name, part in parts.items()]
-    body = command(again) + folded_table("Settings", folder / "study.json")
-    body += folded_table("Versions", folder / "environment.json")
+    body = command(again) + _folded_table("Settings", folder / "study.json")
+    body += _folded_table("Versions", folder / "environment.json")
     return Page(title, str(folder), [*sections, Section("How to repeat it", body)])
 
 
@@ -162,42 +164,36 @@ def unfinished(trace: Results, runs: Sequence[Source]) -> str:
     """Say which runs have not come to their end."""
     said = ""
     for run in runs:
-        if run.experiment is not None and (late := run.experiment.trials - _done(trace, run)) > 0:
-            steps, where = run.experiment.steps, run.folder or run.experiment.name
-            what = (
-                f"unfinished: {run.experiment.trials - late} of {run.experiment.trials} trials in "
-            )
+        if run.experiment is None:
+            continue
+        steps, where = run.experiment.steps, run.folder or run.experiment.name
+        # The page may be about some of its trials only.
+        every = Results.read(run.folder) if run.folder is not None else trace
+        if (late := run.experiment.trials - every.finished(steps)) > 0:
+            all_trials = run.experiment.trials
+            what = f"unfinished: {all_trials - late} of {all_trials} trials in "
             what += f"{where} have come to step {steps:,}; values are those so far"
             said += f'<p class="warning">{escape(what)}</p>'
     return said
 
 
 def _samples(trace: Results, runs: Sequence[Source]) -> str:
-    """Say which test samples accuracies are on."""
     known = [run.experiment for run in runs if run.experiment is not None]
     names = [e.name if len(known) > 1 else "" for e in known]
     said = (judged_on(e, trace.metrics, name) for e, name in zip(known, names, strict=True))
     return "".join(f'<p class="note">{escape(line)}</p>' for lines in said for line in lines)
 
 
-def _done(trace: Results, run: Source) -> int:
-    if run.folder is not None:  # the page may be about some of its trials only
-        trace = Results.read(run.folder)
-    return trace.finished(run.experiment.steps) if run.experiment else 0
-
-
 def _networks(runs: Iterable[Source]) -> list[Section]:
-    """Return a section per network; runs that share one show it once."""
-    found: dict[tuple[str, int], tuple[str, Callable[[], AnyNetwork]]] = {}
+    found: dict[tuple[str, int], tuple[Source, int, NetworkSpec]] = {}
     for run in runs:
         if run.experiment is not None:
             for k, spec in enumerate(run.experiment.networks):
-                made = spec.label, partial(_kept, run, k, spec)
-                found.setdefault((repr(spec), run.experiment.steps), made)
-    labels = [label for label, _ in found.values()]
+                found.setdefault((repr(spec), run.experiment.steps), (run, k, spec))
+    labels = [spec.label for *_, spec in found.values()]
     return [
-        _network(label, make, steps, told_apart=labels.count(label) > 1)
-        for (_, steps), (label, make) in found.items()
+        _network(*place, steps, told_apart=labels.count(place[-1].label) > 1)
+        for (_, steps), place in found.items()
     ]
 
 
@@ -213,12 +209,10 @@ def _kept(run: Source, k: int, spec: NetworkSpec) -> AnyNetwork:
     return spec.build()
 
 
-def _network(
-    label: str, make: Callable[[], AnyNetwork], steps: int, *, told_apart: bool
-) -> Section:
-    title = f"Network {label}"
+def _network(run: Source, k: int, spec: NetworkSpec, steps: int, *, told_apart: bool) -> Section:
+    title = f"Network {spec.label}"
     try:
-        net = make()
+        net = _kept(run, k, spec)
         title += f", n = {net.n}" if told_apart else ""
         rtol = 1e-9 if net.n <= CAREFUL_N else 1e-4
         body = network_body(analyze(net, Setting(T=steps), rtol=rtol))
@@ -238,7 +232,7 @@ def _origin(runs: Sequence[Source], again: str) -> Section:
         if run.text:
             body += fold("Experiment", f"<pre><code>{escape(run.text)}</code></pre>")
         if run.folder is not None:
-            body += folded_table("Versions", run.folder / "environment.json")
+            body += _folded_table("Versions", run.folder / "environment.json")
     return Section("How to repeat it", body)
 
 
@@ -274,3 +268,40 @@ def _open(folder: Path) -> Source:
     except DigradError as error:
         problem = f"the experiment is not known: {error}"
     return Source(experiment, text, folder, problem=problem)
+
+
+def _pictures(paths: Iterable[Path], metrics: Collection[str] = ()) -> list[Section]:
+    """Return pictures, but for those of curves, which a page draws itself; none: no section.
+
+    A link is no picture, whatever it leads to: a page is handed on, and must not take along
+    what lies elsewhere.
+    """
+    body, room = "", PICTURES
+    for path in paths:
+        image = b"" if path.stem in (*METRICS, *metrics) else _png(path, room)
+        if not image:
+            continue
+        room -= len(image)
+        name = escape(printable(path.stem), quote=True)
+        source = b64encode(image).decode()
+        body += f'<img alt="{name}" title="{name}" src="data:image/png;base64,{source}">'
+    return [Section("Pictures", f'<div class="pictures">{body}</div>')] if body else []
+
+
+def _png(path: Path, most: int) -> bytes:
+    """Return the bytes of a plain file that is a PNG and not too large, or nothing."""
+    try:
+        content = plain_bytes(path, most, follow=False)
+    except (OSError, FileFormatError):
+        return b""
+    return content if content.startswith(PNG) else b""
+
+
+def _folded_table(title: str, path: Path) -> str:
+    """Return a JSON object of names and values, folded; nothing if there is none."""
+    try:
+        table = json_of(plain_bytes(path, follow=False))
+        pairs = {str(key): str(value) for key, value in table.items()}
+    except (OSError, FileFormatError, AttributeError):
+        return ""
+    return fold(title, facts(pairs))

@@ -57,21 +57,17 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where to look."""
         return f"http://{HERE}:{self._port}/{self._secret}/"
 
     def update(self, sight: RunView) -> None:
-        """Show what is seen now."""
         with self._lock:
             self._sight, self._state = sight, b""
 
     def __enter__(self) -> "Server":
-        """Begin to listen."""
         Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -142,7 +138,6 @@ def live_state(sight: RunView) -> dict[str, Any]:
 
 
 def _leaders(sight: RunView) -> frozenset[Any]:
-    """Return the best step size of each method so far."""
     assert sight.results is not None
     panels = sight.leaders(sight.results.metrics[0])
     return frozenset(curve.key for curves in panels.values() for curve in curves)

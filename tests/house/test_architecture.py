@@ -114,6 +114,8 @@ def test_a_peer_takes_its_walk(tmp_path: Path) -> None:
             opt.step()
         opt.close()
 
+    imported = dg.Decentralized, dg.peers  # here: class bodies would be taken for calls
+    assert all(imported)
     with ThreadPoolExecutor(1) as pool:  # what threads of links do is not in the walk
         other = pool.submit(train, "b")
         taken = entered(lambda: train("a"))

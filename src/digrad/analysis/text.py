@@ -36,7 +36,8 @@ def network_report(analysis: "Analysis") -> RenderableType:
     if advice:
         parts += [Text("\nWhat would help", style="bold"), *_indented(advice)]
     if analysis.traffic is not None:
-        parts += [Text("\nTraffic", style="bold"), _coloured(_traffic(analysis.traffic))]
+        lines = ((key, "green", text) for key, text in _traffic(analysis.traffic))
+        parts += [Text("\nTraffic", style="bold"), _coloured(lines)]
     if analysis.losses is not None:
         parts += [Text("\nLosses", style="bold"), *_losses(analysis.losses)]
     return Group(*parts)
@@ -188,30 +189,25 @@ def _coloured(lines: Iterable[tuple[str, str, str]]) -> RenderableType:
     return table
 
 
-def _traffic(step: Traffic) -> Iterator[tuple[str, str, str]]:
+def _traffic(step: Traffic) -> Iterator[tuple[str, str]]:
     counts = f"{step.pull_links:,} to pull, {step.push_links:,} to push"
-    yield (
-        "messages",
-        "green",
-        f"{step.links:,} a step ({counts}); {step.busiest_port} at the busiest port",
-    )
+    yield "messages", f"{step.links:,} a step ({counts}); {step.busiest_port} at the busiest port"
     if step.bytes_per_step is not None:
-        yield "bytes", "green", f"{number(step.bytes_per_step / 1e6, 4)} MB a step"
+        yield "bytes", f"{number(step.bytes_per_step / 1e6, 4)} MB a step"
     if step.seconds_per_step is not None:
         parts = {"computing": step.compute, "latency": step.latency, "sending": step.transfer}
         told = " + ".join(f"{name} {number(t, 4)}" for name, t in parts.items() if t is not None)
-        yield "seconds", "green", f"{number(step.seconds_per_step, 4)} a step ({told})"
-        yield "waits for", "green", str(step.bottleneck)
+        yield "seconds", f"{number(step.seconds_per_step, 4)} a step ({told})"
+        yield "waits for", str(step.bottleneck)
     elif step.bytes_per_step is None:
-        yield "seconds", "green", f"unknown: {param('model_mb')} says how large a model is"
+        yield "seconds", f"unknown: {param('model_mb')} says how large a model is"
     else:
-        yield "seconds", "green", "unknown: no latency or bandwidth of a link is known"
+        yield "seconds", "unknown: no latency or bandwidth of a link is known"
     if step.cost is not None:
-        yield "cost", "green", f"{number(step.cost)} for the links in use"
+        yield "cost", f"{number(step.cost)} for the links in use"
     if step.unknown:
         yield (
             "careful",
-            "green",
             f"{step.unknown} links lack a number: they are taken to be no limit",
         )
 

@@ -105,7 +105,8 @@ def npz(raw: bytes) -> Network | Timetable | csr_array:
         return Network(parts["R"], parts["C"], names)
     if not {f"{name}_{part}" for name in "RC" for part in PARTS} <= parts.keys():
         raise FileFormatError(f"holds {', '.join(sorted(parts)) or 'nothing'}")
-    return _saved(parts, names)
+    R, C = _pair(parts)
+    return Network(R, C, names, capacities=_capacities(parts, R.shape[0]))
 
 
 def _names(array: NDArray[Any]) -> list[str]:
@@ -113,11 +114,6 @@ def _names(array: NDArray[Any]) -> list[str]:
     if not isinstance(names, list):
         raise FileFormatError("the names of the nodes are no list")
     return names
-
-
-def _saved(parts: dict[str, NDArray[Any]], names: list[str] | None) -> Network:
-    R, C = _pair(parts)
-    return Network(R, C, names, capacities=_capacities(parts, R.shape[0]))
 
 
 def _pair(parts: dict[str, NDArray[Any]], within: str = "") -> tuple[csr_array, csr_array]:

@@ -53,7 +53,7 @@ class Design:
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
             "lower_bound_J": self.lower_bound_J,
-            "compared": {other.name: _finite(other.score) for other in self.others},
+            "compared": {m.name: m.score if isfinite(m.score) else None for m in self.others},
             "added_links": [list(link) for link in self.added],
             "R": _entries(net.R),
             "C": _entries(net.C),
@@ -174,10 +174,6 @@ def _entries(W: Any) -> list[list[float]]:
     """Return [i, j, weight] of every weight."""
     i, j = W.nonzero()
     return [list(entry) for entry in zip(i.tolist(), j.tolist(), W.data.tolist(), strict=True)]
-
-
-def _finite(x: float) -> float | None:
-    return x if isfinite(x) else None
 
 
 MOST_NAMED = 12  # new links that are listed

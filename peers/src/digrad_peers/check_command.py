@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.files import write_whole
 from digrad.cli.output import show
 
@@ -101,5 +101,5 @@ def check_node(nodes: dict[str, Any], node: str) -> None:
     """Refuse a node that is not named, or not in the run."""
     if not node:
         hint = f"--node {next(iter(nodes))}, or DIGRAD_NODE; --local N starts all here"
-        raise ParameterError(message("which node is this?", hint=hint))
+        raise ParameterError("which node is this?", hint=hint)
     lookup(nodes, node, "node of the run")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.cli.output import show, warn
 from digrad.cli.runs import Trust
 from digrad.cli.trust import ask_to_trust
@@ -170,18 +170,18 @@ def _only_alone(**given: object) -> None:
     for option, value in given.items():
         if value:
             what = f"--{option} is for one node, but --local starts all of them"
-            raise ParameterError(message(what, hint=f"drop --{option}, or --local"))
+            raise ParameterError(what, hint=f"drop --{option}, or --local")
 
 
 def _words(what: list[str]) -> tuple[bool, Path]:
     checking = what[0] == "check" and len(what) == 2
     if len(what) != 1 + checking:
         hint = "digrad peers run.toml --node NAME, or digrad peers check run.toml --node NAME"
-        raise ParameterError(message(f"what is {' '.join(what)!r:.80}?", hint=hint))
+        raise ParameterError(f"what is {' '.join(what)!r:.80}?", hint=hint)
     return checking, Path(what[-1])
 
 
 def _check_name(name: str) -> None:
     if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
         hint = "letters, digits, - and _; other names of a network go into the file by hand"
-        raise ParameterError(message(f"a node called {name!r:.60}", hint=hint))
+        raise ParameterError(f"a node called {name!r:.60}", hint=hint)

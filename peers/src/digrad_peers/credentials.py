@@ -12,7 +12,7 @@ import ssl
 import time
 from pathlib import Path
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError
 from digrad_peers.frames import ClosedError, Connection
 from digrad_peers.keys import certificate, public_half
 from digrad_peers.membership import Address, Membership, MembershipError
@@ -40,7 +40,7 @@ class Credentials:
         sites = membership.sites
         if public_half(key_file) != sites[name].key:
             hint = f"copy what `digrad keys show {key_file}` prints into the membership file"
-            raise MembershipError(message(f"{key_file} is not the key of {name}", hint=hint))
+            raise MembershipError(f"{key_file} is not the key of {name}", hint=hint)
         self._certificates = {other: certificate(site.key, other) for other, site in sites.items()}
         self._names = {raw: other for other, raw in self._certificates.items()}
         self._protocol = f"digrad/1/{membership.number}"
@@ -90,7 +90,7 @@ class Credentials:
             raise AuthenticationError(f"{name or 'a stranger'} answers in place of {expected}")
         hint = "give all nodes the same run, [network], names and keys"
         what = f"{name} is in another run, or has another membership file"
-        raise AuthenticationError(message(what, hint=hint))
+        raise AuthenticationError(what, hint=hint)
 
     def finish_handshake(self, sock: TLSConnection) -> Connection:
         """Return what messages travel on: the connection itself, or in the clear below it."""
@@ -138,4 +138,4 @@ def listen(where: tuple[str, int], whose: str) -> socket.socket:
     except (OSError, ValueError) as error:
         hint = f"free the port, or give {whose} another: listen, or address, in the file"
         what = f"{whose} cannot listen at {where[0]}:{where[1]}: {error}"
-        raise MembershipError(message(what, hint=hint)) from error
+        raise MembershipError(what, hint=hint) from error

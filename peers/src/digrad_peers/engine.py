@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.exchange import Exchange, RankMatrix
 from digrad.engines.processes.faults import Naming, PeerError
 from digrad.engines.processes.linked import LinkedRows
@@ -86,7 +86,7 @@ class PeerEngine(LinkedRows):
             what = f"a peer holds one node in {self.dtype}, but was given rows of shape "
             what += f"{tuple(rows.shape)} in {rows.dtype}"
             hint = "rows are (..., 1, dim), in the engine's dtype"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
     def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
@@ -143,7 +143,7 @@ class LinkFaults:
     def name_culprit(self, error: BaseException, doing: str) -> PeerError | None:
         """Name who was behind a failure."""
         if isinstance(error, ProtocolError):
-            return PeerError(message(str(error), doing))
+            return PeerError(str(error), doing)
         if not isinstance(error, LinkError):
             return None
         ends: dict[int, LinkEnd] = {**self._links.outlets, **self._links.inlets}
@@ -151,4 +151,4 @@ class LinkFaults:
         hint = f"look at the output of {names}"
         if error.timed_out:
             hint += "; if it only takes longer, raise the timeout in the membership file"
-        return PeerError(message(waiting_for(error, ends), doing, hint=hint))
+        return PeerError(waiting_for(error, ends), doing, hint=hint)

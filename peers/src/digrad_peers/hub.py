@@ -11,7 +11,7 @@ from secrets import token_hex
 from threading import Event, Lock, Semaphore, Thread
 from typing import Any, NamedTuple
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError
 from digrad_peers.coordinator import EpochCoordinator
 from digrad_peers.credentials import AT_ONCE, PATIENCE, Credentials, listen
 from digrad_peers.epochs import NONE, Epoch
@@ -41,7 +41,7 @@ class Hub:
     ) -> None:
         if membership.hub is None:
             hint = 'add [hub] with address = "HOST:PORT" and key = "..."'
-            raise MembershipError(message("the membership file names no hub", hint=hint))
+            raise MembershipError("the membership file names no hub", hint=hint)
         self._who = Credentials(membership, HUB, key_file)
         self._tell, self._history, self._refused = tell, history, Refusals(tell)
         self._coordinator = EpochCoordinator(membership, time.monotonic(), _last_epoch(history))
@@ -137,7 +137,7 @@ def _last_epoch(history: Path | None) -> Epoch | None:
         return Epoch.parse(json.loads(lines[-1])) if lines else None
     except ValueError as error:
         hint = "move it away: the hub learns the epoch from the nodes"
-        raise MembershipError(message(f"{history} holds no epochs: {error}", hint=hint)) from error
+        raise MembershipError(f"{history} holds no epochs: {error}", hint=hint) from error
 
 
 class Answer(NamedTuple):

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 
-from digrad.base.errors import FileFormatError, ParameterError, message, short_repr
+from digrad.base.errors import FileFormatError, ParameterError, short_repr
 from digrad.base.files import WriteError, plain_bytes
 
 LARGEST = 1 << 16  # bytes of a key file
@@ -29,10 +29,10 @@ def make_key(path: Path) -> str:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         hint = "a key that others know must not change; choose another name, or delete it yourself"
-        raise WriteError(message(f"{path} is there already", hint=hint)) from None
+        raise WriteError(f"{path} is there already", hint=hint) from None
     except OSError as error:
         hint = "choose a folder that can be written to"
-        raise WriteError(message(f"cannot write {path}: {error}", hint=hint)) from error
+        raise WriteError(f"cannot write {path}: {error}", hint=hint) from error
     with os.fdopen(handle, "wb") as file:
         file.write(content)
     return public_half(path)
@@ -46,7 +46,7 @@ def _pair() -> bytes:
         from cryptography.x509.oid import NameOID
     except ImportError:
         hint = "pip install 'digrad[peers]'; only making keys needs it, not using them"
-        raise ParameterError(message("cryptography is not installed", hint=hint)) from None
+        raise ParameterError("cryptography is not installed", hint=hint) from None
     key = Ed25519PrivateKey.generate()
     number = x509.random_serial_number()
     # A subject of its own for each: OpenSSL looks trusted certificates up by it.
@@ -74,10 +74,10 @@ def public_half(path: Path) -> str:
         return b64encode(ssl.PEM_cert_to_DER_cert(begin + rest)).decode()
     except FileNotFoundError:
         hint = "`digrad keys new NAME` makes one, as keys/NAME.key; name it with its folder"
-        raise FileFormatError(message(f"{path}: no such key file", hint=hint)) from None
+        raise FileFormatError(f"{path}: no such key file", hint=hint) from None
     except (OSError, ValueError) as error:
         hint = "`digrad keys new NAME` makes one"
-        raise FileFormatError(message(f"{path} is no key file: {error}", hint=hint)) from error
+        raise FileFormatError(f"{path} is no key file: {error}", hint=hint) from error
 
 
 def certificate(public: str, whose: str) -> bytes:
@@ -89,5 +89,5 @@ def certificate(public: str, whose: str) -> bytes:
     except (binascii.Error, ValueError, ssl.SSLError):
         hint = "copy the line that `digrad keys new` or `digrad keys show` prints"
         what = f"{whose} has no valid key: {short_repr(public)}"
-        raise FileFormatError(message(what, hint=hint)) from None
+        raise FileFormatError(what, hint=hint) from None
     return made

@@ -132,7 +132,7 @@ class EpochLinks:
             what = f"{peer} and {self._who.name} do not agree about {', '.join(differing)}"
             detail = f"{key}: {str(_about(hello).get(key))[:200]} and {self.about[key][:200]}"
             hint = "start every node with the same network, model, algorithm and versions"
-            raise MismatchError(message(what, detail, hint=hint))
+            raise MismatchError(what, detail, hint=hint)
         if end.closed:
             raise ClosedError(f"the link with {peer} is closed")
         end.vacate()

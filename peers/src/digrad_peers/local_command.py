@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from digrad.base.checks import whole
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.files import plain_bytes, toml_of
 from digrad.cli.output import show, warn
 
@@ -57,7 +57,7 @@ def local_membership(
         raise MembershipError(f"{file}: {error}") from None
     for key in needed:
         if key not in table:
-            raise ParameterError(message(f"{file} lacks {key}", hint="see the guide on peers"))
+            raise ParameterError(f"{file} lacks {key}", hint="see the guide on peers")
     options = {key: value for key, value in table.items() if key not in ("nodes", "hub", "links")}
     if "experiment" in options:
         options["experiment"] = str((file.parent / str(options["experiment"])).absolute())
@@ -77,7 +77,7 @@ def _names(network: dict[str, object], count: int) -> list[str]:
     net = build(str(network["file"]))
     if net.n != count:
         what = f"--local {count}, but the network has {net.n} nodes"
-        raise ParameterError(message(what, hint=f"--local {net.n}"))
+        raise ParameterError(what, hint=f"--local {net.n}")
     return [net.name(k) for k in range(net.n)]
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from digrad.base.checks import real
-from digrad.base.errors import DigradError, FileFormatError, lookup, message, short_repr
+from digrad.base.errors import DigradError, FileFormatError, lookup, short_repr
 from digrad.base.files import plain_bytes, toml_of
 from digrad.base.tables import read_table
 from digrad.networks.network import Network
@@ -104,15 +104,15 @@ class Membership:
         real(self.start, "start", above=0)
         real(self.grace, "grace", least=0, most=self.timeout, hint="at most the timeout")
         if not self.nodes:
-            raise MembershipError(message("the file lacks nodes", hint=_WRITE["nodes"]))
+            raise MembershipError("the file lacks nodes", hint=_WRITE["nodes"])
         if HUB in self.nodes:
-            raise MembershipError(message(f"no node can be called {HUB!r}", hint="rename it"))
+            raise MembershipError(f"no node can be called {HUB!r}", hint="rename it")
         for name, site in self.sites.items():
             certificate(site.key, name)
             for text in filter(None, (site.address, site.listen)):
                 address(text, name)
         if self.hub and not self.hub.address:
-            raise MembershipError(message("the hub has no address", hint='address = "HOST:PORT"'))
+            raise MembershipError("the hub has no address", hint='address = "HOST:PORT"')
         self._check_keys()
 
     def _check_keys(self) -> None:
@@ -121,7 +121,7 @@ class Membership:
             other = holders.setdefault(site.key, name)
             if other != name:
                 hint = "make one for each: digrad keys new NAME"
-                raise MembershipError(message(f"{other} and {name} have one key", hint=hint))
+                raise MembershipError(f"{other} and {name} have one key", hint=hint)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -183,13 +183,13 @@ class Membership:
             if not self.nodes[other].address:
                 hint = f"give one of them an address; [[links]] says who dials ({dialer} would)"
                 what = f"{link[0]} -> {link[1]}: nobody can dial {other}, which has no address"
-                raise MembershipError(message(what, hint=hint))
+                raise MembershipError(what, hint=hint)
 
     def experiment_file(self) -> Path:
         """Return the file of what is trained."""
         if not self.experiment:
             hint = 'experiment = "experiment.toml", which `digrad init` writes'
-            raise MembershipError(message("the file names no experiment", hint=hint))
+            raise MembershipError("the file names no experiment", hint=hint)
         return Path(self._resolve_path(self.experiment))
 
     def contractible(self) -> bool:
@@ -205,7 +205,7 @@ def load_membership(path: str | Path) -> Membership:
     except (OSError, FileFormatError) as error:
         what = "no such file" if isinstance(error, FileNotFoundError) else error
         hint = "a membership file is TOML: run, [network], [nodes.NAME]; see the guide on peers"
-        raise FileFormatError(message(f"{file}: {what}", hint=hint)) from None
+        raise FileFormatError(f"{file}: {what}", hint=hint) from None
     try:
         made: Membership = read_table(
             Membership, table, whole="the file", hints=_WRITE, folder=file.parent
@@ -233,7 +233,7 @@ def address(text: str, whose: str = "") -> Address:
     if not host or not port.isascii() or not port.isdigit() or not int(port) < 1 << 16:
         where = f" of {whose}" if whose else ""
         hint = 'for example "milan.example.org:7001"'
-        raise MembershipError(message(f"the address{where} is {short_repr(text)}", hint=hint))
+        raise MembershipError(f"the address{where} is {short_repr(text)}", hint=hint)
     return host, int(port)
 
 
@@ -246,7 +246,7 @@ def _check_names(net: Network, nodes: Mapping[str, Site]) -> None:
         lacking = sorted(there - others)
         if lacking:
             hint = f"the network's nodes are {', '.join(sorted(names)[:8])}"
-            raise MembershipError(message(f"{lacking[0]} {what}", hint=hint))
+            raise MembershipError(f"{lacking[0]} {what}", hint=hint)
 
 
 _WRITE = {

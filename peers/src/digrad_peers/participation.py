@@ -74,7 +74,7 @@ class PeerParticipation(Participation):
         node = node or os.environ.get("DIGRAD_NODE", "")
         if not node:
             hint = f'pass node="{run.names[0]}", or set DIGRAD_NODE'
-            raise ParameterError(message("it is not said which node of the run this is", hint=hint))
+            raise ParameterError("it is not said which node of the run this is", hint=hint)
         lookup(run.nodes, node, "node of the run")
         file = Path(key) if key is not None else key_file(run.folder, node)
         self._on_epoch = on_epoch or (lambda epoch: None)
@@ -100,7 +100,7 @@ class PeerParticipation(Participation):
         """Return the network of all members."""
         if given is not None:
             hint = "leave one out: the membership file names the network of peers"
-            raise ParameterError(message("both a network and peers are given", hint=hint))
+            raise ParameterError("both a network and peers are given", hint=hint)
         return self.session.membership.graph
 
     def members(self, net: AnyNetwork) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class PeerParticipation(Participation):
         """Enter the run, at its beginning or later."""
         if len(layout.models) != 1:
             what = f"a peer is one node, but was given {len(layout.models)} models"
-            raise ParameterError(message(what, hint="pass the parameters of one model"))
+            raise ParameterError(what, hint="pass the parameters of one model")
         kinds = {"device": layout.like.device, "dtype": layout.like.dtype}
         self._about, self._options = about, {**kinds, "message_dtype": self.message_dtype}
         self._join()
@@ -258,7 +258,7 @@ class PeerParticipation(Participation):
         """
         if self.left:
             hint = "end the loop: while opt.t < steps and not opt.left"
-            raise ParameterError(message("this node has left the run", hint=hint))
+            raise ParameterError("this node has left the run", hint=hint)
         there, seconds = LoopPosition(self.place.steps + 1), 0.0
         while self.place < there:
             self._go_to(there)

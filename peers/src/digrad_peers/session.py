@@ -184,7 +184,7 @@ class Session:
         """Wait until the hub has decided on an epoch after this one."""
         if self._hub is None:
             if self.epoch.number != NONE:
-                raise PeerError(message("a node is lost, and no hub can decide to go on"))
+                raise PeerError("a node is lost, and no hub can decide to go on")
             return Epoch(0, self.membership.names)
         self._hub.say(ready=True, t=t)
         reminded = time.monotonic()
@@ -198,7 +198,7 @@ class Session:
             latest = self._latest
         if latest.stopped:
             hint = "start the hub and the nodes again, with `digrad peers --resume` or resumed=t"
-            raise PeerError(message(f"the run has stopped: {latest.stopped}", hint=hint))
+            raise PeerError(f"the run has stopped: {latest.stopped}", hint=hint)
         if not latest.member:
             raise EvictedError(self._eviction_text(latest.epoch))
         return latest.epoch

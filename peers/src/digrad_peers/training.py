@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from digrad.algorithms import Algorithm
 from digrad.algorithms.asynchronous import Asynchronous
 from digrad.base.counters import Sampler
-from digrad.base.errors import DigradError, FileFormatError, message, param
+from digrad.base.errors import DigradError, FileFormatError, param
 from digrad.base.files import json_of, part_of
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.loggers import free_name
@@ -112,7 +112,7 @@ def the_job(experiment: Experiment, membership: Membership) -> Job:
     if experiment.trials // len(experiment.networks) != 1:
         hint = "keep one algorithm, one step size and one seed"
         what = f"peers train one model, but the experiment has {experiment.trials} trials"
-        raise ExperimentError(message(what, hint=hint))
+        raise ExperimentError(what, hint=hint)
     return work.jobs[0]
 
 
@@ -269,7 +269,7 @@ def _load_model(place: Path, start: Tensor, buffers: Tensor) -> tuple[Tensor, in
     except (OSError, KeyError, TypeError, ValueError) as wrong:
         error = wrong
     hint = f"start without {param('resume')}, or from the folder of this very run"
-    raise FileFormatError(message(f"{place} cannot be gone on from: {error}", hint=hint))
+    raise FileFormatError(f"{place} cannot be gone on from: {error}", hint=hint)
 
 
 def _alike(found: Tensor, wanted: Tensor) -> bool:

@@ -21,7 +21,7 @@ from digrad.algorithms.contract import (
 )
 from digrad.algorithms.inner import inverse, update_trackers
 from digrad.base.checks import real
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 
 class AcceleratedState(NamedTuple):
@@ -50,7 +50,7 @@ class _Accelerated(Algorithm[AcceleratedState]):
     def __post_init__(self) -> None:
         if self.beta < 0 or self.nu < 0 or not self.beta + self.nu < 1:
             what = f"beta and nu must be at least 0 and together less than 1, got {self.beta} + "
-            raise ParameterError(message(f"{what}{self.nu}", hint="try 0.5 for one of them"))
+            raise ParameterError(f"{what}{self.nu}", hint="try 0.5 for one of them")
 
     @property
     def speed(self) -> float:

@@ -23,7 +23,7 @@ from typing import (
 import torch
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 S = TypeVar("S")
 
@@ -215,7 +215,7 @@ class Method(ABC, Generic[S]):
         """One step at home from the gradients g taken at ``point(s)``: there is no mixer."""
         what = f"{method_name(self)} has no local step"
         hint = "write local(s, g, lr): what a node does with gradients between two exchanges"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
 
     @property
     def loses(self) -> bool:

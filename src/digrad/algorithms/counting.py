@@ -22,7 +22,7 @@ from digrad.algorithms.contract import (
     add_changes,
     take_local_steps,
 )
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 STEPS = 3  # the first have gaps in their state, or send more
 DIM = 2  # columns of a vector in the trial; a single number for each node has one
@@ -164,11 +164,11 @@ def check_state(algorithm: Algorithm[Any], state: Any) -> Any:
     hint = "class State(NamedTuple): x: Tensor; ...; None stands for what is not there yet"
     if not isinstance(state, tuple) or not hasattr(state, "_fields"):
         what = f"the state of {who} is a {type(state).__name__}, not a NamedTuple"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     for name, value in zip(state._fields, state, strict=True):
         if value is not None and not isinstance(value, Tensor):
             what = f"{name} in the state of {who} is a {type(value).__name__}, not a tensor"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
     return state
 
 

@@ -16,7 +16,7 @@ from digrad.algorithms.contract import Algorithm, Mixer, Scale, Verb
 from digrad.algorithms.push_pull import ABCta, PushPull
 from digrad.algorithms.push_sum import AddOpt, PushDigingATC
 from digrad.algorithms.wrapper import Wrapper, join_state
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 # By name in ``Estimator.names``; none before the first step.
 EstimatorMemory = tuple[Tensor | None, ...]
@@ -135,7 +135,7 @@ class Svrg:
     def __post_init__(self) -> None:
         if self.period < 0:
             what = f"period must be at least 0, got {self.period}"
-            raise ParameterError(message(what, hint="0 takes as many as a node has samples"))
+            raise ParameterError(what, hint="0 takes as many as a node has samples")
 
     def vectors(self, samples: int) -> int:
         return 2
@@ -156,7 +156,7 @@ class Svrg:
 def _check_drawn(samples: Samples) -> None:
     if not samples.drawn.shape[-1]:
         what = "the problem draws no samples: its gradients have no noise to be rid of"
-        raise ParameterError(message(what, hint="set batch = 1, or drop the estimator"))
+        raise ParameterError(what, hint="set batch = 1, or drop the estimator")
 
 
 ESTIMATORS: dict[str, type[Saga] | type[Svrg]] = {"saga": Saga, "svrg": Svrg}
@@ -211,7 +211,7 @@ class WithEstimator(EstimatedMethod):
     def __post_init__(self) -> None:
         if self.method.samples > 1:
             what = f"{self.method!r} takes {self.method.samples} gradients a step, an estimator one"
-            raise ParameterError(message(what, hint="use the method without the estimator"))
+            raise ParameterError(what, hint="use the method without the estimator")
         for name in SAID:
             object.__setattr__(self, name, getattr(self.method, name))
 

@@ -15,7 +15,7 @@ from digrad.algorithms.contract import FORMS, Form, Method, Mix, Scale
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner, Kept, accumulate_momentum
 from digrad.algorithms.wrapper import join_state
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Momentum(Method[Any]):
             return
         if self.momentum:
             what = f"momentum = {self.momentum} beside the inner optimizer {short_repr(self.inner)}"
-            raise ParameterError(message(what, hint="give the momentum to the inner optimizer"))
+            raise ParameterError(what, hint="give the momentum to the inner optimizer")
         object.__setattr__(self, "inner", as_inner(self.inner))
 
     def __init_subclass__(cls) -> None:
@@ -155,10 +155,10 @@ class TrackingMomentum(Momentum):
         rule = self.rule
         if not isinstance(rule, SGD):
             what = f"momenta are tracked, which {rule} does not form of the gradients alone"
-            raise ParameterError(message(what, hint='set placement = "tracker"'))
+            raise ParameterError(what, hint='set placement = "tracker"')
         if rule.nesterov:
             what = "nesterov looks ahead of the tracker, so its placement is the tracker"
-            raise ParameterError(message(what, hint='set placement = "tracker"'))
+            raise ParameterError(what, hint='set placement = "tracker"')
 
     @property
     def follows_momenta(self) -> bool:

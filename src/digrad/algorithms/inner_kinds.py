@@ -10,7 +10,7 @@ import torch
 
 from digrad.algorithms.rules import SGD, Adam, AdamW, Inner
 from digrad.algorithms.torch_rules import HOW, TorchRule
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 from digrad.base.own_code import is_own, load_object
 
 INNERS: dict[str, Callable[..., Inner]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
@@ -42,12 +42,12 @@ def as_inner(given: Any, **options: Any) -> Inner:
         kind = table.pop("kind", None)
         if kind is None:
             hint = 'as in { kind = "adamw", betas = [0.9, 0.95] }'
-            raise ParameterError(message("the inner optimizer has no kind", hint=hint))
+            raise ParameterError("the inner optimizer has no kind", hint=hint)
         return as_inner(kind, **table)
     if isinstance(given, partial):
         if given.args:
             what = f"the partial of {_name(given.func)} has {len(given.args)} arguments by place"
-            raise ParameterError(message(what, hint="give them by name: momentum=0.9"))
+            raise ParameterError(what, hint="give them by name: momentum=0.9")
         return as_inner(given.func, **{**given.keywords, **options})
     if isinstance(given, str):
         return as_inner(_found(given), **options)
@@ -60,7 +60,7 @@ def as_inner(given: Any, **options: Any) -> Inner:
         if isinstance(given, torch.optim.Optimizer):
             hint = f"pass the class: partial(torch.optim.{_name(type(given))}, ...)"
         what = f"the inner optimizer is {short_repr(given)}"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     made: Inner = given
     return made if not options else made.having({**made.options, **options})
 
@@ -112,7 +112,7 @@ def _of_torch(cls: type[torch.optim.Optimizer], options: dict[str, Any]) -> Inne
         lookup({k: 0 for k in takes if k != "params"}, key, f"option of {cls.__name__}")
     if "lr" in options:
         what = f"lr = {short_repr(options['lr'])} is given to the inner optimizer {cls.__name__}"
-        raise ParameterError(message(what, hint="give it to the whole: Decentralized(..., lr=0.1)"))
+        raise ParameterError(what, hint="give it to the whole: Decentralized(..., lr=0.1)")
     said = {key: value for key, value in options.items() if key not in HOW}
     ours = _OURS.get(cls)
     if ours is not None:

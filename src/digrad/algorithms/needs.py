@@ -57,7 +57,7 @@ def _parts_to_check(
         what = str(need.name).lower().replace("_", " ")
         said = f"{method_name(algorithm)} needs {what} weights in every step, and links that are"
         hint = "use push-pull, which needs only a common root, or drop keep and loss"
-        raise NetworkError(message(f"{said} left to chance do not keep them so", hint=hint))
+        raise NetworkError(f"{said} left to chance do not keep them so", hint=hint)
     for k, slot in enumerate(network.slots):
         yield f"in slot {k}, ", slot
     if network.exchange_every > 1:

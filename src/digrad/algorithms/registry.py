@@ -22,7 +22,7 @@ from digrad.algorithms import (
 from digrad.algorithms.compression import broadcast
 from digrad.algorithms.compression import methods as named
 from digrad.algorithms.contract import Algorithm, Method, method_name
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.own_code import is_own, load_object
 
 Entry = tuple[type[Method[Any]], str]  # a class, and its reference
@@ -106,7 +106,7 @@ def as_algorithm(given: Any) -> Algorithm[Any]:
     if not isinstance(method, Algorithm):
         what = f"{method_name(method)} is asynchronous: its nodes do not take steps together"
         hint = "simulate it on a clock: dg.simulate(..., clock=dg.clock()), or digrad run"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return method
 
 
@@ -136,9 +136,9 @@ def as_method(given: Any, *, clock: bool = False) -> Method[Any]:
             return make()
         except TypeError as error:
             hint = "give its parameters defaults, or pass an object"
-            raise ParameterError(message(f"{name} cannot be made: {error}", hint=hint)) from error
+            raise ParameterError(f"{name} cannot be made: {error}", hint=hint) from error
     if not isinstance(make, Method):
         kind = name if isinstance(given, str) else type(given).__name__
         hint = "pass the name of one, or an object of a class derived from digrad.Algorithm"
-        raise ParameterError(message(f"{kind} is not an algorithm", hint=hint))
+        raise ParameterError(f"{kind} is not an algorithm", hint=hint)
     return make

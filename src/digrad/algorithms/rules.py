@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.checks import real
-from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.errors import ParameterError, short_repr
 
 Kept = tuple[Tensor | None, ...]  # by name in ``Inner.names``; none before the first step
 
@@ -96,7 +96,7 @@ class SGD(_Rule):
         real(self.momentum, "momentum", least=0, below=1, hint="try 0.9")
         real(self.weight_decay, "weight_decay", least=0, hint="try 1e-4")
         if self.nesterov and not self.momentum:
-            raise ParameterError(message("nesterov needs a momentum", hint="set momentum = 0.9"))
+            raise ParameterError("nesterov needs a momentum", hint="set momentum = 0.9")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class AdamW(_Rule):
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             hint = "try (0.9, 0.999)"
             what = f"betas must be two numbers, got {short_repr(betas)}"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         for k, beta in enumerate(betas):
             real(beta, f"betas[{k}]", least=0, below=1, hint="try 0.9")
         object.__setattr__(self, "betas", tuple(map(float, betas)))  # a file gives a list

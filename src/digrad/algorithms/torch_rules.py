@@ -11,7 +11,7 @@ from torch import Tensor
 
 from digrad.algorithms.rules import Inner, Kept
 from digrad.base.checks import real
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 # Options of PyTorch's classes that change how they compute, but not what.
 HOW = ("foreach", "fused", "capturable", "differentiable")
@@ -58,7 +58,7 @@ class TorchRule:
             own = ", ".join(f"{key}={value!r}" for key, value in self.said)
             what = f"weight_decay={self.weight_decay} in {self.cls.__name__}({own}) is neither "
             what += "added to the gradients, as SGD does, nor to the update, as AdamW does"
-            raise ParameterError(message(what, hint="take weight_decay=0, or another class"))
+            raise ParameterError(what, hint="take weight_decay=0, or another class")
 
     @property
     def decoupled(self) -> bool:
@@ -129,7 +129,7 @@ class TorchRule:
             return self.cls([at], **own)
         except (TypeError, ValueError) as error:
             what = f"the inner optimizer {self.cls.__name__} cannot be made: {error}"
-            raise ParameterError(message(what, hint="look at its options")) from error
+            raise ParameterError(what, hint="look at its options") from error
 
     def _step(self, state: dict[str, Any], direction: Tensor) -> tuple[Tensor, dict[str, Any]]:
         return self._from(torch.zeros_like(direction), state, direction)
@@ -192,7 +192,7 @@ class TorchRule:
             raise
         except Exception as error:
             what = f"the inner optimizer {name} does not step from a gradient alone: {error}"
-            raise ParameterError(message(what, hint='"sgd", "adam" and "adamw" do')) from error
+            raise ParameterError(what, hint='"sgd", "adam" and "adamw" do') from error
         odd = [key for key, v in state.items() if _odd(v, some)]
         hint = 'take "sgd" or "adamw", or write the rule as digrad.algorithms.Inner'
         reasons = {
@@ -205,7 +205,7 @@ class TorchRule:
         }
         for reason, holds in reasons.items():
             if holds:
-                raise ParameterError(message(f"the inner optimizer {name} {reason}", hint=hint))
+                raise ParameterError(f"the inner optimizer {name} {reason}", hint=hint)
 
 
 _KIND = torch.float32  # in which PyTorch counts steps

@@ -33,7 +33,7 @@ from digrad.algorithms.contract import (
 from digrad.algorithms.counting import Call, try_steps
 from digrad.algorithms.estimators import SAID, EstimatedMethod, WithEstimator
 from digrad.algorithms.wrapper import Wrapper, join_state
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 
 def remember_in_transit(algorithm: Algorithm[Any], links: int) -> Algorithm[Any]:
@@ -70,7 +70,7 @@ class DelayedMessages(Wrapper):
                 what = f"{method_name(self.method)} pushes {name or 'a variable'} more than once "
                 what += "a step, so what is in transit of each cannot be told apart"
                 hint = 'use another method, or loss = { share = ..., kind = "returned" }'
-                raise ParameterError(message(what, hint=hint))
+                raise ParameterError(what, hint=hint)
         object.__setattr__(self, "_pushed", tuple(push_calls(self.method)))
 
     _pushed: ClassVar[tuple[Call, ...]]

@@ -18,7 +18,6 @@ from digrad.base.errors import (
     ParameterError,
     UnknownNameError,
     lookup,
-    message,
     param,
 )
 from digrad.base.text import number
@@ -129,7 +128,7 @@ def scaling(
     """
     for name in filter(is_file, names):
         hint = f"drop {param('figure')}, or name topologies alone"
-        raise ParameterError(message(f"{name} has one size, so it does not scale", hint=hint))
+        raise ParameterError(f"{name} has one size, so it does not scale", hint=hint)
     sizes = [2**k for k in range(1, max(largest, 2).bit_length())]
     sizes = [n for n in sizes if n < largest] + [largest]
     curves: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
@@ -140,10 +139,8 @@ def scaling(
                 curves[row["topology"]].append((n, row["transient_time"]))
     if not any(time > 0 for curve in curves.values() for _, time in curve):
         raise ParameterError(
-            message(
-                f"no transient time above 0 up to n = {largest}: there is nothing to draw",
-                hint=f"drop {param('figure')}, or take a larger n and sigma > 0",
-            )
+            f"no transient time above 0 up to n = {largest}: there is nothing to draw",
+            hint=f"drop {param('figure')}, or take a larger n and sigma > 0",
         )
     return curves
 

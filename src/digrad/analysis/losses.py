@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.base.errors import ParameterError, message, param
+from digrad.base.errors import ParameterError, param
 from digrad.networks import Network
 from digrad.networks.digraph import Nodes
 from digrad.networks.structure import largest_rooted_part, roots
@@ -67,9 +67,7 @@ def find_losses(network: Network) -> Losses:
     links = np.unique(np.vstack([network.pull_graph.edges, network.push_graph.edges]), axis=0)
     if network.n + len(links) > MOST:
         what = f"{network.n:,} nodes and {len(links):,} links are too many to lose in turn"
-        raise ParameterError(
-            message(what, hint=f"{param('losses')} takes up to {MOST:,} of them together")
-        )
+        raise ParameterError(what, hint=f"{param('losses')} takes up to {MOST:,} of them together")
     everybody = np.arange(network.n)
     nodes = [
         WeakPoint(i, None, remains, np.setdiff1d(everybody, [*remains, i]))

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from digrad.analysis.losses import Losses, find_losses
 from digrad.analysis.timetable_analysis import Report, TimetableAnalysis, analyze_timetable
-from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
+from digrad.base.errors import NetworkError, ParameterError, lookup, param
 from digrad.networks import WEIGHTS, Network, Timetable, as_network
 from digrad.networks.registry import AnyNetworkLike, NetworkLike
 from digrad.networks.traffic import Load, Traffic, traffic
@@ -314,9 +314,7 @@ def analyze(
     1.0
     """
     if not 1e-13 <= rtol < 1:
-        raise ParameterError(
-            message(f"rtol must lie in [1e-13, 1), got {rtol}", hint="the default is 1e-9")
-        )
+        raise ParameterError(f"rtol must lie in [1e-13, 1), got {rtol}", hint="the default is 1e-9")
     if not effort > 0:
         raise ParameterError(f"effort must be positive, got {effort}")
     lookup(dict.fromkeys(get_args(TreeRule)), tree_rule, "tree rule")
@@ -325,7 +323,7 @@ def analyze(
         if losses or load != Load():
             name = "losses" if losses else next(k for k, v in asdict(load).items() if v)
             what = f"{param(name)} is about a network that stays as it is, and this one changes"
-            raise ParameterError(message(what, hint="drop it, or look at its slots one by one"))
+            raise ParameterError(what, hint="drop it, or look at its slots one by one")
         return analyze_timetable(network, setting or Setting())
     net = as_network(network)
     vectors = perron(net)

@@ -8,7 +8,7 @@ from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any
 
-from digrad.base.errors import ParameterError, message, param, short_repr
+from digrad.base.errors import ParameterError, param, short_repr
 
 LARGEST = 2**63 - 1  # no array has more of anything
 
@@ -27,7 +27,7 @@ def whole(value: Any, name: str, *, least: int = 0, most: int = LARGEST, hint: s
         low = most == LARGEST and (number is None or number < least)
         range_ = f"from {least} on" if low else f"in {least} .. {most}"
         what = f"{name} must be a whole number {range_}, got {short_repr(value)}"
-        raise ParameterError(message(what, hint=hint or f"for example {name} = {least}"))
+        raise ParameterError(what, hint=hint or f"for example {name} = {least}")
     return number
 
 
@@ -36,7 +36,7 @@ def seed_of(value: Any, bits: int = 63) -> int:
     if isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**bits:
         return int(value)
     what = f"a seed is an integer in 0 .. 2^{bits} - 1, got {short_repr(value)}"
-    raise ParameterError(message(what, hint=f"pass {param('seed', 0)}"))
+    raise ParameterError(what, hint=f"pass {param('seed', 0)}")
 
 
 def real(
@@ -71,9 +71,7 @@ def real(
             *([f"below {below:g}"] if below < inf else []),
         ]
         what = f"{name} must be a finite number{''.join(f', {x}' for x in limits)}"
-        raise ParameterError(
-            message(f"{what}, got {short_repr(value)}", hint=hint or "check its value")
-        )
+        raise ParameterError(f"{what}, got {short_repr(value)}", hint=hint or "check its value")
     return number
 
 
@@ -81,7 +79,7 @@ def flag(value: Any, name: str) -> bool:
     """Return a truth value; NumPy's count."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):
         what = f"{name} must be true or false, got {short_repr(value)}"
-        raise ParameterError(message(what, hint=f"for example {name} = True"))
+        raise ParameterError(what, hint=f"for example {name} = True")
     return bool(value)
 
 
@@ -89,7 +87,5 @@ def kind_of(value: Any, name: str, *kinds: type, hint: str = "") -> Any:
     """Return a value that is of one of these kinds."""
     if not isinstance(value, kinds):
         wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
-        raise ParameterError(
-            message(f"{name} must be {wanted}, got {short_repr(value)}", hint=hint)
-        )
+        raise ParameterError(f"{name} must be {wanted}, got {short_repr(value)}", hint=hint)
     return value

@@ -5,7 +5,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 
 T = TypeVar("T")
 Makers = Mapping[str, Callable[..., T]]
@@ -28,10 +28,8 @@ def choose_maker(
         if key not in _options(make):
             others = ", ".join(one for one in table if key in _options(table[one]))
             raise ParameterError(
-                message(
-                    f"{what} = {name!r} does not use {key} = {short_repr(value)}",
-                    hint=f"leave {key} out, or take another {what}: {others}",
-                )
+                f"{what} = {name!r} does not use {key} = {short_repr(value)}",
+                hint=f"leave {key} out, or take another {what}: {others}",
             )
     return partial(make, **given)
 

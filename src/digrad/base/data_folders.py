@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import DigradError, ParameterError, message, param
+from digrad.base.errors import DigradError, ParameterError, param
 
 VARIABLE = "DIGRAD_DATA"
 
@@ -24,9 +24,7 @@ def data_folder(folder: str | Path | None = None) -> Path:
     try:
         return Path(chosen).expanduser()
     except RuntimeError as error:
-        raise ParameterError(
-            message(f"{chosen}: {error}", hint="write the path out, without ~")
-        ) from error
+        raise ParameterError(f"{chosen}: {error}", hint="write the path out, without ~") from error
 
 
 def cache_folder(platform: str = sys.platform) -> Path:
@@ -42,6 +40,4 @@ def cache_folder(platform: str = sys.platform) -> Path:
         return Path.home() / default / "digrad"
     except RuntimeError as error:
         hint = f"name a folder: {param('data_dir')}, or the environment variable {VARIABLE}"
-        raise ParameterError(
-            message("there is no home folder to keep data in", hint=hint)
-        ) from error
+        raise ParameterError("there is no home folder to keep data in", hint=hint) from error

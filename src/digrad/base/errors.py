@@ -26,11 +26,19 @@ _WRITTEN_OUT = {k: f"\\x{k:02x}" if k < 256 else f"\\u{k:04x}" for k in _COMMAND
 
 
 class DigradError(Exception):
-    """Base of every error that digrad raises on purpose."""
+    """Base of every error that digrad raises on purpose: ``ParameterError(what, hint=fix)``.
+
+    Args:
+        what: what is wrong, where, with which number; further lines are details.
+        hint: the fix.
+    """
+
+    def __init__(self, *what: object, hint: str = "") -> None:
+        super().__init__(message(*map(str, what), hint=hint))
 
     def __str__(self) -> str:
         """Return the text, fit for a terminal: names in it may come from anywhere."""
-        return printable(str(self.args[0]) if len(self.args) == 1 else super().__str__())
+        return printable(str(self.args[0]))
 
 
 class NetworkError(DigradError, ValueError):
@@ -144,9 +152,7 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     """
     if not isinstance(name, str):
         raise ParameterError(
-            message(
-                f"{what} must be a name, got {short_repr(name)}", hint=f"one of: {', '.join(table)}"
-            )
+            f"{what} must be a name, got {short_repr(name)}", hint=f"one of: {', '.join(table)}"
         )
     if name in table:
         return table[name]
@@ -155,7 +161,7 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     near = f"{', '.join(others)} or {near}" if others else near
     every = f"one of: {', '.join(table)}" if table else "there are none: drop it"
     hint = f"did you mean {near}?" if near else every
-    raise UnknownNameError(message(f"unknown {what} {name!r}", hint=hint))
+    raise UnknownNameError(f"unknown {what} {name!r}", hint=hint)
 
 
 def _nearest(name: str, table: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.machine import allowed_bytes
 
 CHUNK = 1 << 24
@@ -21,7 +21,7 @@ def check_bytes(count: int, most: int | None = None) -> None:
     most = allowed_bytes() // 2 if most is None else most  # once in pieces, once as a whole
     if count > most:
         raise FileFormatError(
-            message(f"more than {most / 2**30:.3g} GiB of data", hint="is it the right file?")
+            f"more than {most / 2**30:.3g} GiB of data", hint="is it the right file?"
         )
 
 
@@ -123,7 +123,7 @@ def text_of(raw: bytes) -> str:
         wrong = error.start
     line = raw.count(b"\n", 0, wrong) + 1
     raise FileFormatError(
-        message(f"line {line}: byte 0x{raw[wrong]:02x} is no text", hint="save it as UTF-8")
+        f"line {line}: byte 0x{raw[wrong]:02x} is no text", hint="save it as UTF-8"
     )
 
 
@@ -147,7 +147,7 @@ def write_whole(path: Path, content: bytes) -> Path:
         os.replace(part, path)
     except (OSError, ValueError) as error:  # a name may hold a zero byte
         hint = "choose a folder that can be written to"
-        raise WriteError(message(f"cannot write {path}: {error}", hint=hint)) from error
+        raise WriteError(f"cannot write {path}: {error}", hint=hint) from error
     finally:
         if ours:
             with suppress(OSError):  # moved away

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.notices import notice
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ def with_present_names(
         new = present_name(name, where, quiet=quiet)
         if new != name and new in values:
             what = f"{name} is called {new} now, and both are given"
-            raise ParameterError(message(what, hint=f"leave {name} out"))
+            raise ParameterError(what, hint=f"leave {name} out")
         made[new] = value
     return made
 

@@ -80,7 +80,7 @@ def _ceiling() -> int:
         if isfinite(float(text)) and float(text) > 0:
             return int(float(text) * GIB)
     what = f"{VARIABLE} must be a number of GiB, got {short_repr(text)}"
-    raise ParameterError(message(what, hint=f"for example {VARIABLE}=16"))
+    raise ParameterError(what, hint=f"for example {VARIABLE}=16")
 
 
 def _free() -> Iterator[float]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Metric:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[A-Za-z]\w{0,63}", self.name):
             what = f"a metric cannot be called {short_repr(self.name)}"
-            raise ParameterError(message(what, hint='take a word, as in Metric("spread")'))
+            raise ParameterError(what, hint='take a word, as in Metric("spread")')
         lookup(dict.fromkeys(("less", "more")), self.better, f"better of the metric {self.name}")
         if not isinstance(self.label, str) or self.log not in (None, True, False):
             what = (
                 f"the metric {self.name} has label = {short_repr(self.label)}, log = {self.log!r}"
             )
-            raise ParameterError(message(what, hint='label="spread of the nodes", log=False'))
+            raise ParameterError(what, hint='label="spread of the nodes", log=False')
         object.__setattr__(self, "label", self.label or self.name.replace("_", " "))
         log = self.better == "less" if self.log is None else self.log
         object.__setattr__(self, "log", log)
@@ -118,10 +118,10 @@ def check_declared(metrics: Sequence[Metric], whose: str) -> tuple[Metric, ...]:
     names = [metric.name for metric in metrics if isinstance(metric, Metric)]
     if isinstance(metrics, str) or len(names) != len(metrics):
         what = f"the metrics of {whose} must be a list of Metric, got {short_repr(metrics)}"
-        raise ParameterError(message(what, hint='metrics = [digrad.Metric("spread")]'))
+        raise ParameterError(what, hint='metrics = [digrad.Metric("spread")]')
     for name in names:
         if name in RESERVED or names.count(name) > 1:
             why = "is a column of every run" if name in RESERVED else "is declared twice"
             what = f"the metric {name} of {whose} {why}"
-            raise ParameterError(message(what, hint="give it another name"))
+            raise ParameterError(what, hint="give it another name")
     return tuple(metrics)

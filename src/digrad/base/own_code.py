@@ -19,7 +19,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-from digrad.base.errors import ParameterError, UnknownNameError, message
+from digrad.base.errors import ParameterError, UnknownNameError
 
 FORM = "write mine.py:Name, or package.module:Name"
 REFERENCE = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
@@ -55,7 +55,7 @@ class OwnCode:
         """Find a file, first in the given folders, then here; nothing is run."""
         found = REFERENCE.fullmatch(reference)
         if found is None:
-            raise ParameterError(message(f"{reference!r} names no object", hint=FORM))
+            raise ParameterError(f"{reference!r} names no object", hint=FORM)
         place, name = found["place"], found["name"]
         if not place.endswith(".py"):
             return cls(reference, None, place, name)
@@ -64,7 +64,7 @@ class OwnCode:
         tried += [folder / Path(place).name for folder in folders]
         path = next((path for path in tried if path.is_file()), None)
         if path is None:
-            raise ParameterError(message(f"there is no file {place}", hint=_near(Path(place))))
+            raise ParameterError(f"there is no file {place}", hint=_near(Path(place)))
         return cls(reference, path.resolve(), "", name)
 
     def content(self) -> bytes:
@@ -87,7 +87,7 @@ class OwnCode:
         if not hasattr(module, self.name):
             where = f"the module {self.module}" if self.path is None else str(self.path)
             hint = _names_instead(module, self.name)
-            raise UnknownNameError(message(f"{where} has no {self.name!r}", hint=hint))
+            raise UnknownNameError(f"{where} has no {self.name!r}", hint=hint)
         return getattr(module, self.name)
 
 
@@ -161,7 +161,7 @@ def _naming_the_code(where: str, name: str) -> Iterator[None]:
         sys.modules.pop(name, None)
         line = f", line {_last_line(error)}" if name else ""
         what = f"{where} cannot be imported: {type(error).__name__}: {error}{line}"
-        raise ParameterError(message(what, hint="python must be able to run it")) from error
+        raise ParameterError(what, hint="python must be able to run it") from error
 
 
 def _last_line(error: Exception) -> int:

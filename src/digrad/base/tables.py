@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from digrad.base.checks import real
-from digrad.base.errors import DigradError, lookup, message, short_repr
+from digrad.base.errors import DigradError, lookup, short_repr
 
 BESIDE = {"beside": True}  # metadata of a field that takes all keys which name no field
 WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
@@ -53,9 +53,7 @@ def read_table(
     for name, spec in known.items():
         required = spec.default is MISSING and spec.default_factory is MISSING
         if required and name not in values:
-            raise TableError(
-                message(f"{where or whole} lacks {name}", hint=(hints or {}).get(name, ""))
-            )
+            raise TableError(f"{where or whole} lacks {name}", hint=(hints or {}).get(name, ""))
     return cls(**values, **more)
 
 
@@ -108,7 +106,7 @@ def typed(value: Any, kind: Any, where: str, *, hints: Mapping[str, str] | None 
                     f"[{short_repr(value)}]",
                 )
                 hint = f"write {one} for that one, or [0, 1, 2]"
-                raise TableError(message(what, hint=hint))
+                raise TableError(what, hint=hint)
             value = [value]
         items = enumerate(value)
         return tuple(typed(v, options[0], f"{where}[{k}]", hints=hints) for k, v in items)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.cli import completion
 from digrad.cli.options import (
     GraphOptions,
@@ -191,7 +191,7 @@ def _check_race(clock: str | None, methods: str, figure: Path | None, compute_ms
         )
     else:
         return
-    raise ParameterError(message(what, hint=hint))
+    raise ParameterError(what, hint=hint)
 
 
 def _race(

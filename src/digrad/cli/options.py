@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.cli import completion
 from digrad.cli.output import check_figure, check_page
 
@@ -198,7 +198,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ParameterError(
-                message(f"--param takes key=value, got {text!r}", hint="for example --param p=0.3")
+                f"--param takes key=value, got {text!r}", hint="for example --param p=0.3"
             )
         found[key.strip().replace("-", "_")] = value.strip()
     return found

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from digrad.base.errors import ParameterError, message, printable
+from digrad.base.errors import ParameterError, printable
 
 
 def hide_bool_metavars(app: Any) -> None:
@@ -93,7 +93,7 @@ def check_page(path: Path | None) -> None:
     """Refuse a page that no browser would open before the work starts, not after."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         what = f"cannot write a page as {path.name!r}: its suffix is not that of HTML"
-        raise ParameterError(message(what, hint="end the name in .html"))
+        raise ParameterError(what, hint="end the name in .html")
 
 
 def check_figure(path: Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from digrad.base.errors import UnknownNameError, as_key, lookup, message, spelling
+from digrad.base.errors import UnknownNameError, as_key, lookup, spelling
 from digrad.base.former_names import present_name
 from digrad.cli.output import hide_bool_metavars
 
@@ -49,7 +49,7 @@ class CommandGroup(TyperGroup):
                 return name, _command(name, point.load()), args[1:]
             if name in ELSEWHERE:
                 what = f"{name} is a command of {ELSEWHERE[name]}, which is not installed"
-                raise UnknownNameError(message(what, hint=f"pip install {ELSEWHERE[name]}"))
+                raise UnknownNameError(what, hint=f"pip install {ELSEWHERE[name]}")
             if not name.startswith("-"):
                 lookup(dict.fromkeys(self.list_commands(ctx)), name, "command")
         return super().resolve_command(ctx, args)

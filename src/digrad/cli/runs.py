@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.cli.output import check_figure, command_to_resume, show, warn
 from digrad.cli.selecting import Best, Label, Only, Where, read
 from digrad.cli.trust import ask_to_trust
@@ -48,7 +48,7 @@ def init(
     from digrad.results.example import EXAMPLE
 
     if file.exists():
-        raise ParameterError(message(f"{file} exists", hint="name another file"))
+        raise ParameterError(f"{file} exists", hint="name another file")
     write_whole(file, EXAMPLE.encode())
     show(f"wrote {file}; run it with: digrad run {file}")
 
@@ -112,7 +112,7 @@ def _check_one_of(**options: bool) -> None:
     given = [f"--{name}" for name, there in options.items() if there]
     if len(given) > 1:
         what = f"{' and '.join(given)} do not go together"
-        raise ParameterError(message(what, hint="take one of them"))
+        raise ParameterError(what, hint="take one of them")
 
 
 def _put_aside(folder: Path) -> None:
@@ -194,7 +194,7 @@ def _plot_timeline(folders: list[Path], out: Path | None, title: str) -> None:
     found = [one for folder in folders for one in timelines(folder)]
     if not found:
         what = "all methods of the run are classes of your own, which plot does not load"
-        raise ParameterError(message(what, hint="run it with a method of digrad's as well"))
+        raise ParameterError(what, hint="run it with a method of digrad's as well")
     show(f"figure: {save_figure(draw_timeline(found, title), target)}")
 
 

@@ -30,4 +30,4 @@ def ask_to_trust(experiment: Any, file: Path, trusted: bool) -> None:
         if input("run it? [y/N] ").strip().lower() in ("y", "yes"):
             return
         raise UntrustedError("not run")
-    raise UntrustedError(message(what, *names, hint="read it, then add --trust"))
+    raise UntrustedError(what, *names, hint="read it, then add --trust")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.cli.output import command_to_resume, show, warn
 
 SECONDS = 2.0  # from one look to the next
@@ -55,7 +55,7 @@ def watch(
     from digrad.show.watching import RunView
 
     if port and not page:
-        raise ParameterError(message(f"--port {port} is of a page", hint="add --page"))
+        raise ParameterError(f"--port {port} is of a page", hint="add --page")
     sight = RunView.of(folder)
     if metric and sight.results is not None:
         sight.results.curves(metric)  # which says what there is

@@ -19,7 +19,7 @@ import numpy as np
 
 from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.digests import text_digest
-from digrad.base.errors import FileFormatError, ParameterError, lookup, message, short_repr
+from digrad.base.errors import FileFormatError, ParameterError, lookup, short_repr
 from digrad.base.files import plain_bytes
 from digrad.clocks.draws import COMPUTE, JITTER, LOSS, Floats, Integers, uniform
 from digrad.networks.capacities import Capacities
@@ -36,11 +36,11 @@ def read_trace(given: str | Path | Sequence[Sequence[float]], folders: Sequence[
         times = tuple(tuple(float(time) for time in node) for node in given)
     except (TypeError, ValueError):
         what = f"a trace is a list of times for each node, got {short_repr(given)}"
-        raise ParameterError(message(what, hint="for example [[1.0, 1.2], [0.9]]")) from None
+        raise ParameterError(what, hint="for example [[1.0, 1.2], [0.9]]") from None
     for node, own in enumerate(times):
         if not own or not all(isfinite(time) and time > 0 for time in own):
             what = f"node {node} of the trace must have times above 0, got {short_repr(own)}"
-            raise ParameterError(message(what, hint="give every node one or more"))
+            raise ParameterError(what, hint="give every node one or more")
     return times
 
 
@@ -50,13 +50,11 @@ def _from_file(name: str, folders: Sequence[Path]) -> Trace:
         text = plain_bytes(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = f"a CSV file with the columns {' and '.join(COLUMNS)}"
-        raise FileFormatError(
-            message(f"the trace {path} cannot be read: {error}", hint=hint)
-        ) from error
+        raise FileFormatError(f"the trace {path} cannot be read: {error}", hint=hint) from error
     rows = csv.DictReader(StringIO(text))
     if not {*COLUMNS} <= {*(rows.fieldnames or ())}:
         hint = "its first line is node,compute"
-        raise FileFormatError(message(f"{path} lacks a column of {short_repr(COLUMNS)}", hint=hint))
+        raise FileFormatError(f"{path} lacks a column of {short_repr(COLUMNS)}", hint=hint)
     times: dict[int, list[float]] = {}
     for line, row in enumerate(rows, 2):
         try:
@@ -64,11 +62,11 @@ def _from_file(name: str, folders: Sequence[Path]) -> Trace:
         except (TypeError, ValueError):
             what = f"{path}, line {line}: {row.get('node')!r}, {row.get('compute')!r}"
             hint = "a node's number and the time of a gradient"
-            raise FileFormatError(message(what, hint=hint)) from None
+            raise FileFormatError(what, hint=hint) from None
         times.setdefault(node, []).append(time)
     if sorted(times) != list(range(len(times))):
         what = f"{path} has times of the nodes {short_repr(sorted(times))}"
-        raise FileFormatError(message(what, hint="number them 0, 1, 2, ... without a gap"))
+        raise FileFormatError(what, hint="number them 0, 1, 2, ... without a gap")
     try:
         return read_trace([times[node] for node in range(len(times))], ())
     except ParameterError as error:
@@ -169,17 +167,17 @@ class Clock:
             if value not in (0, getattr(Clock, key)):
                 what = f'distribution = "{self.distribution}" does not use {key} = {value}'
                 hint = f'leave it out, or take distribution = "heavy-tailed", which has a {key}'
-                raise ParameterError(message(what, hint=hint))
+                raise ParameterError(what, hint=hint)
 
     def check(self, nodes: int) -> None:
         """Refuse stragglers and traces of other nodes."""
         outside = [i for i in self.stragglers if i >= nodes]
         if outside and self.straggler != 1:
             what = f"node {outside[0]} cannot be a straggler: there are {nodes} nodes"
-            raise ParameterError(message(what, hint=f"name some of 0 .. {nodes - 1}"))
+            raise ParameterError(what, hint=f"name some of 0 .. {nodes - 1}")
         if self.trace and len(self.trace) != nodes:
             what = f"the trace has times of {len(self.trace)} nodes, the network has {nodes}"
-            raise ParameterError(message(what, hint="give every node one or more"))
+            raise ParameterError(what, hint="give every node one or more")
 
     def compute_times(self, node: Integers, number: Integers) -> Floats:
         """Return how long the ``number``-th gradient of a node takes, from 0 on.

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from digrad.base.errors import DigradError, ParameterError, lookup, message, param
+from digrad.base.errors import DigradError, ParameterError, lookup, param
 from digrad.base.files import WriteError, create
 from digrad.data.sets import DATASETS, SOURCE, Remote, home_of
 
@@ -54,7 +54,7 @@ def fetch(
     files = lookup(DATASETS, name, "dataset").files
     if not files:
         what = f"{name} are not fetched: they come with {SOURCE}"
-        raise ParameterError(message(what, hint=f"pip install {SOURCE}"))
+        raise ParameterError(what, hint=f"pip install {SOURCE}")
     home = home_of(name, folder)
     for k, remote in enumerate(files):
         try:
@@ -62,7 +62,7 @@ def fetch(
         except FetchError as error:
             left = ", ".join(file.name for file in files[k:])
             hint = f"try again, it goes on where it stopped; or put into {home} yourself: {left}"
-            raise FetchError(message(str(error), hint=hint)) from error
+            raise FetchError(str(error), hint=hint) from error
     return home
 
 
@@ -90,7 +90,7 @@ def download(
         with _disk(part):
             os.replace(part, target)
         return target
-    raise FetchError(message(f"cannot fetch {remote.name}", *troubles))
+    raise FetchError(f"cannot fetch {remote.name}", *troubles)
 
 
 def _fetch_part(
@@ -238,4 +238,4 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         hint = f"choose a folder that can be written to, with {param('data_dir')}"
-        raise WriteError(message(f"cannot use {path}: {error}", hint=hint)) from error
+        raise WriteError(f"cannot use {path}: {error}", hint=hint) from error

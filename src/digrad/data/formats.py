@@ -64,7 +64,7 @@ def read_idx(path: str | Path, *shape: int) -> NDArray[np.uint8]:
         if sizes[1:] != list(shape) or not 1 <= sizes[0] <= MOST:
             what = f"holds {' x '.join(map(str, sizes))} values"
             fit = " x ".join(["N", *map(str, shape)])
-            raise FileFormatError(message(what, hint=f"there should be {fit}, N up to {MOST:,}"))
+            raise FileFormatError(what, hint=f"there should be {fit}, N up to {MOST:,}")
         count = int(np.prod(sizes))
         values = read_exactly(stream, count, "its values")
         check_end(stream, 4 + 4 * dims + count)
@@ -234,7 +234,7 @@ def _records(content: bytes) -> NDArray[np.uint8]:
     most = int(records[:, 0].max())
     if most > 9:
         what = f"a label is {most}, but there are 10 classes"
-        raise FileFormatError(message(what, hint="is it CIFAR-10, in the binary version?"))
+        raise FileFormatError(what, hint="is it CIFAR-10, in the binary version?")
     return records
 
 
@@ -257,12 +257,12 @@ def name_file_in_errors(path: str | Path, hint: str = DAMAGED) -> Iterator[None]
         yield
     except DigradError as error:
         hint = "" if "  hint: " in str(error) else hint
-        raise FileFormatError(message(f"{shown}: {error}", hint=hint)) from error
+        raise FileFormatError(f"{shown}: {error}", hint=hint) from error
     except Exception as error:  # there is no end to what unpackers raise when fed rubbish
         said = " ".join(f"damaged ({type(error).__name__}: {error})".split())[:200]
         if isinstance(error, OSError) and error.strerror:  # the system's word
             said, hint = error.strerror, "check the path, and who may read it"
-        raise FileFormatError(message(f"{shown}: {said}", hint=hint)) from error
+        raise FileFormatError(f"{shown}: {said}", hint=hint) from error
 
 
 @contextmanager
@@ -270,7 +270,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a plain file for reading, unpacking it if its content is gzip, whatever its name."""
     if not path.is_file():  # a pipe, say, might keep us waiting for ever
         raise FileFormatError(
-            message("not a plain file" if path.exists() else "no such file", hint="check the path")
+            "not a plain file" if path.exists() else "no such file", hint="check the path"
         )
     with path.open("rb") as raw:
         zipped = raw.read(len(GZIP)) == GZIP

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import kind_of, whole
-from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.errors import ParameterError, short_repr
 from digrad.base.machine import check_memory
 
 
@@ -29,7 +29,7 @@ class LabeledImages:
         _check("labels", self.labels, np.int64, ndim=1)
         if len(self.pixels) != len(self.labels):
             what = f"{len(self.pixels)} images have {len(self.labels)} labels"
-            raise ParameterError(message(what, hint="give each image one label"))
+            raise ParameterError(what, hint="give each image one label")
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -60,19 +60,15 @@ class Images:
         for what, part in (("train", self.train), ("test", self.test)):
             if part.pixels.shape[1:] != self.shape:
                 raise ParameterError(
-                    message(
-                        f"{what} images are {part.pixels.shape[1:]}, the others {self.shape}",
-                        hint="all images must have the same channels, height and width",
-                    )
+                    f"{what} images are {part.pixels.shape[1:]}, the others {self.shape}",
+                    hint="all images must have the same channels, height and width",
                 )
             _check_labels(part.labels, len(self.classes), what)
         for what, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != self.shape[0]:
                 raise ParameterError(
-                    message(
-                        f"{what} has {len(values)} numbers for {self.shape[0]} channels",
-                        hint="give one for each channel",
-                    )
+                    f"{what} has {len(values)} numbers for {self.shape[0]} channels",
+                    hint="give one for each channel",
                 )
 
     @property
@@ -97,7 +93,7 @@ def counts_of(
     classes, values = whole(classes, "classes", least=1), np.asarray(labels)
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         what = f"labels are a list of whole numbers, got {values.dtype} of shape {values.shape}"
-        raise ParameterError(message(what, hint="number the classes 0, 1, 2, ..."))
+        raise ParameterError(what, hint="number the classes 0, 1, 2, ...")
     _check_labels(values, classes, "some")
     kind_of(parts, "parts", list, tuple, hint="pass what a split returns")
     what = f"a table of {classes:,} classes for {len(parts):,} nodes"
@@ -106,23 +102,19 @@ def counts_of(
         rows = [np.bincount(values[part], minlength=classes) for part in parts]
     except (TypeError, ValueError, IndexError) as error:
         hint = "pass what a split returns"
-        raise ParameterError(
-            message(f"parts are no lists of samples: {error}", hint=hint)
-        ) from error
+        raise ParameterError(f"parts are no lists of samples: {error}", hint=hint) from error
     return np.array(rows, dtype=np.int64).reshape(len(rows), classes)
 
 
 def _check(what: str, array: NDArray[Any], dtype: type[np.generic], ndim: int) -> None:
     if not isinstance(array, np.ndarray):
         what = f"{what} must be an array, got {short_repr(array)}"
-        raise ParameterError(message(what, hint="numpy.asarray makes one"))
+        raise ParameterError(what, hint="numpy.asarray makes one")
     if array.dtype != dtype or array.ndim != ndim or not array.size:
         kind = np.dtype(dtype).name
         raise ParameterError(
-            message(
-                f"{what} are {array.dtype} of shape {array.shape}",
-                hint=f"they must be {kind} with {ndim} dimensions, and not empty",
-            )
+            f"{what} are {array.dtype} of shape {array.shape}",
+            hint=f"they must be {kind} with {ndim} dimensions, and not empty",
         )
 
 
@@ -131,8 +123,6 @@ def _check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
     if len(wrong):
         k = wrong[0]
         raise ParameterError(
-            message(
-                f"{what} labels are not among the {classes} classes: number {k} is {labels[k]}",
-                hint=f"labels go from 0 to {classes - 1}",
-            )
+            f"{what} labels are not among the {classes} classes: number {k} is {labels[k]}",
+            hint=f"labels go from 0 to {classes - 1}",
         )

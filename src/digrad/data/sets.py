@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from digrad.base.data_folders import VARIABLE, MissingDataError, data_folder
-from digrad.base.errors import FileFormatError, lookup, message
+from digrad.base.errors import FileFormatError, lookup
 from digrad.data.formats import (
     LOOSE,
     missing_cifar,
@@ -116,7 +116,7 @@ def read_digits(folder: Path) -> tuple[LabeledImages, LabeledImages]:
         load = import_module("sklearn.datasets").load_digits
     except ImportError as error:  # also where it is there but something that it needs is not
         what = f"{SOURCE} cannot be imported: {error}"
-        raise MissingDataError(message(what, hint=f"pip install {SOURCE}")) from error
+        raise MissingDataError(what, hint=f"pip install {SOURCE}") from error
     images, labels = load(return_X_y=True)
     pixels = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     labels = labels.astype(np.int64)
@@ -245,7 +245,7 @@ def read_images(name: str, folder: str | Path | None = None) -> Images:
         for other, dataset in DATASETS.items():
             if other != name and dataset.test_labels == seen:
                 hint = f"ask for {other}, or name the folder of {name}"
-                raise FileFormatError(message(f"holds {other}, not {name}", hint=hint))
+                raise FileFormatError(f"holds {other}, not {name}", hint=hint)
         return Images(name, train, test, chosen.classes, chosen.mean, chosen.std)
 
 
@@ -266,7 +266,7 @@ def find_files(name: str, folder: str | Path | None = None) -> Path:
     if not chosen.files:
         package = lost[best][0]
         what = f"{name} come with {package}, which is not installed"
-        raise MissingDataError(message(what, hint=f"pip install {package}"))
+        raise MissingDataError(what, hint=f"pip install {package}")
     begun = len(lost[best]) < max(map(len, lost.values()))
     home = best if begun else home_of(name, folder)
     files = lost[best] if begun else [file.name for file in chosen.files]
@@ -274,13 +274,11 @@ def find_files(name: str, folder: str | Path | None = None) -> Path:
     if folder:
         fetch = f"`digrad data fetch {name} --data-dir {root}`"
     raise MissingDataError(
-        message(
-            f"{name}: not all of its files are in {home}; missing are",
-            *(f"  {file}" for file in files),
-            *([f"or, unpacked, {chosen.unpacked}"] if chosen.unpacked and not begun else []),
-            hint=f"{fetch} downloads them; or put them there yourself; "
-            f"or say where they are: {VARIABLE}=FOLDER, or data_dir in [problem] of an experiment",
-        )
+        f"{name}: not all of its files are in {home}; missing are",
+        *(f"  {file}" for file in files),
+        *([f"or, unpacked, {chosen.unpacked}"] if chosen.unpacked and not begun else []),
+        hint=f"{fetch} downloads them; or put them there yourself; "
+        f"or say where they are: {VARIABLE}=FOLDER, or data_dir in [problem] of an experiment",
     )
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import Sampler as BatchSampler
 
 from digrad.base.checks import seed_of, whole
 from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.data.splits import partition
 
 AHEAD = 1 << 16  # indices drawn at a time: drawing costs the same for a few as for many
@@ -106,19 +106,19 @@ def shard(
     """
     if not isinstance(dataset, Sized):
         raise ParameterError(
-            message(f"{type(dataset).__name__} has no length", hint="use a map-style dataset")
+            f"{type(dataset).__name__} has no length", hint="use a map-style dataset"
         )
     whole(node, "node")
     whole(nodes, "nodes", least=1)
     if node >= nodes:
-        raise ParameterError(message(f"there is no node {node} of {nodes}", hint="count from 0"))
+        raise ParameterError(f"there is no node {node} of {nodes}", hint="count from 0")
     if labels is None:
         labels = np.zeros(len(dataset)) if split == "iid" else _labels(dataset)
     parts = partition(labels, nodes, split, seed=seed, **options)
     if sum(map(len, parts)) != len(dataset):
         count = sum(map(len, parts))
         raise ParameterError(
-            message(f"{count} labels for {len(dataset)} samples", hint="one label a sample")
+            f"{count} labels for {len(dataset)} samples", hint="one label a sample"
         )
     return Subset(dataset, parts[node].tolist())
 
@@ -154,7 +154,7 @@ def loader(
     if nodes is None or node is None:
         if alone:
             hint = "call it within dg.join(), or pass nodes= and node="
-            raise ParameterError(message("no process group says which node this is", hint=hint))
+            raise ParameterError("no process group says which node this is", hint=hint)
         nodes, node = distributed.get_world_size(), distributed.get_rank()
     own = shard(dataset, nodes, node, split=split, seed=seed, labels=labels, **options)
     draws = NodeSampler(len(own), batch, seed=seed, node=node, start=start, steps=steps)
@@ -171,8 +171,6 @@ def _labels(dataset: Any) -> ArrayLike:
         return np.asarray([int(sample[1]) for sample in samples])
     except (TypeError, ValueError, IndexError, KeyError):
         raise ParameterError(
-            message(
-                f"{type(dataset).__name__} does not say its labels",
-                hint="pass labels=, one for each sample",
-            )
+            f"{type(dataset).__name__} does not say its labels",
+            hint="pass labels=, one for each sample",
         ) from None

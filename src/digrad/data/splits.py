@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from digrad.base.checks import real
 from digrad.base.choices import choose_maker
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.machine import check_memory
 from digrad.base.streams import Draws
 
@@ -88,10 +88,8 @@ def dirichlet(labels: ArrayLike, nodes: int, *, alpha: float = ALPHA, seed: int 
         if all(map(len, parts)):
             return parts
     raise ParameterError(
-        message(
-            f"alpha = {alpha} left one of {nodes} nodes without samples, {REDRAWS} times over",
-            hint="take a larger alpha or fewer nodes",
-        )
+        f"alpha = {alpha} left one of {nodes} nodes without samples, {REDRAWS} times over",
+        hint="take a larger alpha or fewer nodes",
     )
 
 
@@ -108,10 +106,8 @@ def k_classes(labels: ArrayLike, nodes: int, *, k: int = K, seed: int = 0) -> Pa
     least = -(-classes // nodes)
     if not isinstance(k, Integral) or not least <= int(k) <= classes:
         raise ParameterError(
-            message(
-                f"{nodes} nodes and {classes} classes need k in {least} .. {classes}, got k = {k}",
-                hint=f"pass k = {least}",
-            )
+            f"{nodes} nodes and {classes} classes need k in {least} .. {classes}, got k = {k}",
+            hint=f"pass k = {least}",
         )
     draws = Draws(seed)
     check_memory(32.0 * classes * nodes, f"shares of {classes:,} classes among {nodes:,} nodes")
@@ -122,10 +118,8 @@ def k_classes(labels: ArrayLike, nodes: int, *, k: int = K, seed: int = 0) -> Pa
     for node, part in enumerate(parts):
         if not len(part):
             raise ParameterError(
-                message(
-                    f"node {node} is left without samples: too few in its classes",
-                    hint="take a larger k or fewer nodes",
-                )
+                f"node {node} is left without samples: too few in its classes",
+                hint="take a larger k or fewer nodes",
             )
     return parts
 
@@ -142,18 +136,14 @@ def _checked(labels: ArrayLike, nodes: int) -> NDArray[Any]:
     try:
         values = np.asarray(labels)
     except (TypeError, ValueError) as error:
-        raise ParameterError(
-            message(f"labels are no list: {error}", hint="one label a sample")
-        ) from error
+        raise ParameterError(f"labels are no list: {error}", hint="one label a sample") from error
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
         what = f"labels are a list of numbers or texts, got {values.dtype} of {values.shape}"
-        raise ParameterError(message(what, hint="one label a sample"))
+        raise ParameterError(what, hint="one label a sample")
     if not isinstance(nodes, Integral) or not 1 <= int(nodes) <= len(values):
         raise ParameterError(
-            message(
-                f"{len(values)} samples cannot be given to {nodes} nodes, one or more to each",
-                hint=f"take 1 to {len(values)} nodes" if len(values) else "there are no samples",
-            )
+            f"{len(values)} samples cannot be given to {nodes} nodes, one or more to each",
+            hint=f"take 1 to {len(values)} nodes" if len(values) else "there are no samples",
         )
     return values
 

@@ -12,7 +12,7 @@ from digrad.algorithms import Algorithm, BroadcastCPP, Method, as_method
 from digrad.algorithms import methods as names_of_methods
 from digrad.algorithms.compression.compressed import CompressedMethod, CompressingMethod, compressed
 from digrad.algorithms.inner_kinds import written
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.tables import arguments, typed
 from digrad.clocks import Clock
 from digrad.clocks import clock as make_clock
@@ -98,7 +98,7 @@ def _problem(
     if isinstance(given, nn.Module):
         if "data" not in keys:
             hint = "pass data=[(inputs, targets), ...], one pair for each node"
-            raise ParameterError(message("a module alone is no problem: it has no data", hint=hint))
+            raise ParameterError("a module alone is no problem: it has no data", hint=hint)
         told = {"device": device, "precision": precision, **keys}
         made: Problem = ModuleProblem(given, **told)
         return made, _describe_object(made, given)
@@ -106,17 +106,17 @@ def _problem(
         table = {**given, **keys}
         if "kind" not in table:
             hint = 'as in {"kind": "quadratic", "dim": 5}'
-            raise ParameterError(message("the problem's dict has no kind", hint=hint))
+            raise ParameterError("the problem's dict has no kind", hint=hint)
         return None, KindSpec(str(table.pop("kind")), table)
     if isinstance(given, str):
         return None, KindSpec(given, keys)
     if precision != "full":
         what = f"precision = {precision!r} beside a problem that is made already"
-        raise ParameterError(message(what, hint="give it to the problem: ModuleProblem(...)"))
+        raise ParameterError(what, hint="give it to the problem: ModuleProblem(...)")
     if not isinstance(given, Problem):
         what = f"{type(given).__name__} is not a problem"
         hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return given, _describe_object(given, given)
 
 
@@ -140,7 +140,7 @@ def _methods(given: Any, compress: Any, clock: bool) -> dict[str, tuple[Method[A
         label = name or repr(method)
         if label in found:
             hint = "give them labels: {label: algorithm, ...}"
-            raise ParameterError(message(f"two algorithms are called {label}", hint=hint))
+            raise ParameterError(f"two algorithms are called {label}", hint=hint)
         found[label] = method, name
     return found
 
@@ -201,7 +201,7 @@ def _to_numbers(given: Any) -> tuple[float, ...]:
         return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
     except (TypeError, ValueError):
         hint = "pass a number, a list of numbers, or a dict of these by algorithm"
-        raise ParameterError(message(f"lr cannot be {given!r}", hint=hint)) from None
+        raise ParameterError(f"lr cannot be {given!r}", hint=hint) from None
 
 
 def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
@@ -212,7 +212,7 @@ def _schedule(given: Any) -> tuple[Callable[[int], float] | None, KindSpec]:
         return None, KindSpec(str(table.pop("kind", "constant")), table)
     if not callable(given):
         hint = "pass a name, a dict, or a function from the step's number to a factor"
-        raise ParameterError(message(f"schedule cannot be {given!r}", hint=hint))
+        raise ParameterError(f"schedule cannot be {given!r}", hint=hint)
     return given, KindSpec("given", {"repr": repr(given)})
 
 
@@ -225,7 +225,7 @@ def _clock(given: Any) -> dict[str, Any]:
         given = make_clock(**table)
     if not isinstance(given, Clock):
         hint = "pass dg.clock(straggler=5.0), or a dict of its keys"
-        raise ParameterError(message(f"clock cannot be {given!r}", hint=hint))
+        raise ParameterError(f"clock cannot be {given!r}", hint=hint)
     said = {f.name: getattr(given, f.name) for f in fields(given)}
     trace = [list(times) for times in said.pop("trace")]
     return {**said, "stragglers": list(said["stragglers"]), **({"trace": trace} if trace else {})}

@@ -87,12 +87,12 @@ def network(
     for name, value in {**given, **params}.items():
         if value is not None:
             what_it_is = f"{name} belongs to a topology's name or a file, not to a {type(what)}"
-            raise ParameterError(message(what_it_is, hint=f"drop {name}"))
+            raise ParameterError(what_it_is, hint=f"drop {name}")
     if weights is None and push_graph == "same" and not largest_component:
         return with_chances(as_any(what), exchange_every, chances)
     if isinstance(what, Timetable):
         hint = "drop weights, push_graph and largest_component"
-        raise ParameterError(message("a timetable has weights of its own", hint=hint))
+        raise ParameterError("a timetable has weights of its own", hint=hint)
     graph = largest_part(as_graph(what)) if largest_component else as_graph(what)
     return with_chances(weigh(graph, weights or "uniform", push_graph), exchange_every, chances)
 
@@ -130,7 +130,7 @@ def timetable(
     """
     if isinstance(slots, str | Path | Network | Timetable | Digraph):
         hint = "for example timetable([day, night])"
-        raise ParameterError(message("a timetable is a list of slots", hint=hint))
+        raise ParameterError("a timetable is a list of slots", hint=hint)
     made = []
     for one in slots:
         if isinstance(one, str | Path):
@@ -138,7 +138,7 @@ def timetable(
             one = load_slot(file) if file else network(str(one), n)
         if isinstance(one, Timetable):
             what = "a slot is one network, and a timetable is several"
-            raise ParameterError(message(what, hint="pass its slots: *timetable.slots"))
+            raise ParameterError(what, hint="pass its slots: *timetable.slots")
         made.append(as_slot(one, weights, push_graph))
     chances = Chances(keep, Loss.of(loss), seed=seed)
     return Timetable(made, exchange_every=exchange_every, chances=chances)
@@ -167,7 +167,7 @@ def analyze(
     numbers, carried = ({k: more.pop(k) for k in names if k in more} for names in takes)
     if setting is not None and numbers:
         hint = "give one of the two"
-        raise ParameterError(message("a setting, and numbers for one as well", hint=hint))
+        raise ParameterError("a setting, and numbers for one as well", hint=hint)
     if carried:
         more["load"] = Load(**carried)
     return analyze_network(network(what, n), setting or Setting(**numbers), **more)
@@ -249,7 +249,7 @@ def compare(
     n = whole(n, "n", least=1)  # or every topology would be left out
     if methods and clock is None:
         what = "methods race on a clock, and there is none"
-        raise ParameterError(message(what, hint=f"pass {param('clock', '')} for the usual one"))
+        raise ParameterError(what, hint=f"pass {param('clock', '')} for the usual one")
     several = [] if isinstance(what, dict) else _several(what)
     names = [str(one) for one in several if isinstance(one, str | Path)]
     made, refused = make_networks(names, n, weights=weights, push_graph=push_graph, seed=seed)
@@ -269,7 +269,7 @@ def compare(
     left_out = [f"{name}: {why}" for name, why in refused.items()]
     if not rows:
         hint = "take another n; digrad list topologies says what each needs"
-        raise ParameterError(message("there is nothing to compare", *left_out, hint=hint))
+        raise ParameterError("there is nothing to compare", *left_out, hint=hint)
     if left_out:
         logging.getLogger("digrad").warning("%s", message("not compared", *left_out))
     return rows

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.base.own_code import OwnCode
 from digrad.networks import AnyNetwork
 from digrad.problems import ModuleProblem, Problem
@@ -58,7 +58,7 @@ class Run:
             raise ParameterError(f"the folder of a run must be a path, got {folder!r}")
         store = RunFolder(Path(folder))
         if not store.holds_run:
-            raise RunFolderError(message(f"{folder} holds no run", hint=_near(store.path)))
+            raise RunFolderError(f"{folder} holds no run", hint=_near(store.path))
         experiment = load_experiment(store.path / "experiment.toml")
         kept = {spec.label: store.network(k) for k, spec in enumerate(experiment.networks)}
         networks = {label: net for label, net in kept.items() if net is not None}
@@ -114,7 +114,7 @@ class Run:
         if job.answers is None:
             network, algorithm, *_ = job.labels[trial]
             what = f"{algorithm} on {network} has only come to step {job.t}"
-            raise RunFolderError(message(what, hint="resume the run first"))
+            raise RunFolderError(what, hint="resume the run first")
         return torch.from_numpy(np.array(job.answers[trial]))
 
     def module(self, **which: Any) -> nn.Module:
@@ -125,7 +125,7 @@ class Run:
         """
         if not isinstance(self.problem, ModuleProblem):
             hint = "pass problem= to Run.open" if self.problem is None else "take answer() instead"
-            raise ParameterError(message("the run's problem is not that of a module", hint=hint))
+            raise ParameterError("the run's problem is not that of a module", hint=hint)
         return self.problem.module(self._row(which).to(self.problem.start().device))
 
     def best(self, by: str = "") -> list[Best]:
@@ -162,7 +162,7 @@ class Run:
         store = RunFolder(Path(folder))
         if store.holds_run:
             hint = "name another folder, or move that one away"
-            raise RunFolderError(message(f"{store.path} already holds a run", hint=hint))
+            raise RunFolderError(f"{store.path} already holds a run", hint=hint)
         store.check(self.experiment, resume=False)
         with locked(store.path):
             store.begin(self.experiment, self.networks, self._code)
@@ -183,7 +183,7 @@ class Run:
         kind_of(page, "page", str, Path, hint='run.report("page.html")')
         if self.folder is None and not page:
             hint = 'run.report("page.html"), or run.save("runs/mine") first'
-            raise ParameterError(message("the run has no folder to put the page in", hint=hint))
+            raise ParameterError("the run has no folder to put the page in", hint=hint)
         return write_page(self._page(), page or Path(self.folder or "") / "report.html")
 
     def _page(self, **options: Any) -> Any:
@@ -219,7 +219,7 @@ class Run:
         for name in which:
             if name not in TRIAL:
                 hint = f"take some of: {', '.join(TRIAL)}"
-                raise ParameterError(message(f"a trial has no {name!r}", hint=hint))
+                raise ParameterError(f"a trial has no {name!r}", hint=hint)
         wanted = {TRIAL.index(name): value for name, value in which.items()}
         found = [
             (job, k)
@@ -240,7 +240,7 @@ class Run:
                 for k, name in enumerate(TRIAL)
             )
             hint = f"there are {options}"
-        raise ParameterError(message(f"{len(found)} trials fit ({said})", hint=hint))
+        raise ParameterError(f"{len(found)} trials fit ({said})", hint=hint)
 
 
 def _near(folder: Path) -> str:

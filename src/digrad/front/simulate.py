@@ -11,7 +11,7 @@ from torch import nn
 
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 from digrad.base.former_names import takes_former_names
 from digrad.clocks import Clock
 from digrad.front.experiment import checked_arguments, make_experiment
@@ -142,7 +142,7 @@ def check_place(*, device: Any, out: Any, resume: Any, progress: Any) -> None:
     checked_arguments(TYPES, device=device, resume=resume, **said)
     if resume and out is None:
         what = "resume goes on with a run in a folder, but there is none"
-        raise ParameterError(message(what, hint="pass out= as well"))
+        raise ParameterError(what, hint="pass out= as well")
 
 
 def progress_context(wanted: bool | Progress, experiment: Experiment) -> Any:
@@ -163,13 +163,13 @@ def check_keywords(problem: Any, networks: Any, keys: Mapping[str, Any]) -> None
         if key in ELSEWHERE:
             hint = f"write {ELSEWHERE[key]}={short_repr(value)}"
             what = f"{key} is called {ELSEWHERE[key]} in simulate"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         if key in OF_NETWORKS:
             name = networks if isinstance(networks, str) else "directed-ring"
             size = "n" if key == "nodes" else key
             what = f"{key} belongs to the network, not to the problem"
             hint = f'pass dg.network("{name}", {size}={short_repr(value)})'
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         known = dict.fromkeys((*takes, *signature(simulate).parameters))
         lookup(known, key, "argument of simulate or key of the problem")
 
@@ -248,7 +248,7 @@ def tune(
     check_place(device=device, out=out, resume=resume, progress=progress)
     if "lr" in more:
         what = "tune chooses the step sizes itself, and takes no lr"
-        raise ParameterError(message(what, hint="say from which: grid=(0.001, 10, 16)"))
+        raise ParameterError(what, hint="say from which: grid=(0.001, 10, 16)")
     said = {name: more.pop(name, default) for name, default in DEFAULTS.items()}
     said |= {"lr": 1.0, "steps": steps, "seeds": seeds, "device": device}
     cluster, sizes = said.pop("cluster"), _grid(grid)

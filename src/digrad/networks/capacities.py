@@ -171,7 +171,5 @@ def check_unnamed(attributes: LinkAttributes | None, what: str) -> None:
     """Refuse names of attributes for something that has no attributes with names."""
     for kind, name in (attributes.given if attributes else {}).items():
         raise ParameterError(
-            message(
-                f"{what}, so there is no attribute {name!r}", hint=f"drop {param(f'{kind}_attr')}"
-            )
+            f"{what}, so there is no attribute {name!r}", hint=f"drop {param(f'{kind}_attr')}"
         )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.checks import real, seed_of
-from digrad.base.errors import ParameterError, lookup, message, param
+from digrad.base.errors import ParameterError, lookup, param
 from digrad.base.streams import counted_uniforms
 from digrad.networks.network import Slot
 
@@ -48,7 +48,7 @@ class Loss:
     def __post_init__(self) -> None:
         if not 0 <= real(self.share, "loss") < 1:
             what = f"loss must be a share in [0, 1), got {self.share:g}"
-            raise ParameterError(message(what, hint="0.1 loses every tenth message"))
+            raise ParameterError(what, hint="0.1 loses every tenth message")
         lookup(dict.fromkeys(KINDS), self.kind, "kind of loss")
 
     @classmethod
@@ -62,7 +62,7 @@ class Loss:
             lookup(cls.__dataclass_fields__, key, "key of loss")
         if "share" not in given:
             hint = 'loss = { share = 0.1, kind = "silent" }'
-            raise ParameterError(message("loss does not say which share is lost", hint=hint))
+            raise ParameterError("loss does not say which share is lost", hint=hint)
         return cls(**given)
 
 
@@ -78,7 +78,7 @@ class Chances:
     def __post_init__(self) -> None:
         if not 0 < real(self.keep, "keep") <= 1:
             what = f"keep must be a probability in (0, 1], got {self.keep:g}"
-            raise ParameterError(message(what, hint="0.9 lets a link work in nine steps of ten"))
+            raise ParameterError(what, hint="0.9 lets a link work in nine steps of ten")
         seed_of(self.seed, bits=63)
 
     @property
@@ -257,4 +257,4 @@ def _check_own(slot: Slot, name: str, lines: Lines) -> None:
         i = slot.name(int(alone[0]))
         what = f"links may be known to fail only where nodes count themselves, but {name}[{i}, {i}]"
         hint = f"use {param('weights', 'lazy')}, or losses that are returned to their sender"
-        raise ParameterError(message(f"{what} = 0", hint=hint))
+        raise ParameterError(f"{what} = 0", hint=hint)

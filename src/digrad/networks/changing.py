@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from digrad.base.checks import whole
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.networks.chances import Chances, Loss
 from digrad.networks.digraph import Digraph
 from digrad.networks.files import load_slot
@@ -73,7 +73,7 @@ def with_chances(made: AnyNetwork, exchange_every: int, chances: Chances) -> Any
         chances.any and before.any and not before.one_peer
     ):
         what = "the timetable has pauses or links left to chance of its own"
-        raise ParameterError(message(what, hint="drop exchange_every, keep and loss"))
+        raise ParameterError(what, hint="drop exchange_every, keep and loss")
     if chances.any and before.one_peer:
         chances = Chances(chances.keep, chances.loss, True, before.seed)
     used = chances if chances.any else before
@@ -93,7 +93,7 @@ def _slots(names: Sequence[str], n: int | None, options: Mapping[str, Any]) -> T
     for option in ("push_file", "largest_component", "params"):
         if options.get(option):
             said = option.replace("_", "-")
-            raise ParameterError(message(f"{said} is for a single network", hint=f"drop {said}"))
+            raise ParameterError(f"{said} is for a single network", hint=f"drop {said}")
     read = {k: options[k] for k in ("undirected", "attributes") if k in options}
     made: list[Slot] = []
     for name in names:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import NetworkError, message, short_repr
+from digrad.base.errors import NetworkError, short_repr
 from digrad.base.machine import check_memory
 from digrad.networks.capacities import Capacities
 
@@ -134,7 +134,7 @@ class Digraph:
         """
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
             raise NetworkError(
-                message(f"{short_repr(graph)} is no networkx graph", hint="pass a networkx.DiGraph")
+                f"{short_repr(graph)} is no networkx graph", hint="pass a networkx.DiGraph"
             )
         order = {node: k for k, node in enumerate(graph.nodes)}
         edges = np.array([(order[j], order[i]) for j, i in graph.edges()], dtype=np.int64)
@@ -155,15 +155,13 @@ def size_of(n: Any) -> int:
     """Return a number of nodes that a graph can have."""
     if not isinstance(n, Integral) or isinstance(n, bool) or int(n) < 1:
         raise NetworkError(
-            message(
-                f"a graph needs a whole number of nodes, at least one, got n = {short_repr(n)}",
-                hint="n >= 1",
-            )
+            f"a graph needs a whole number of nodes, at least one, got n = {short_repr(n)}",
+            hint="n >= 1",
         )
     if int(n) > LARGEST_N:
         many = f"{int(n):,}" if int(n) < 10**30 else "a larger number"
         raise NetworkError(
-            message(f"digrad takes at most {LARGEST_N:,} nodes, got n = {many}", hint="a smaller n")
+            f"digrad takes at most {LARGEST_N:,} nodes, got n = {many}", hint="a smaller n"
         )
     return int(n)
 
@@ -215,10 +213,8 @@ def _canonical_edges(n: int, edges: Iterable[tuple[int, int]] | NDArray[Any]) ->
     outside = pairs[(pairs < 0).any(axis=1) | (pairs >= n).any(axis=1)]
     if len(outside):
         raise NetworkError(
-            message(
-                f"edge {tuple(outside[0].tolist())} names a node outside 0 .. {n - 1}",
-                hint="nodes are numbered from 0",
-            )
+            f"edge {tuple(outside[0].tolist())} names a node outside 0 .. {n - 1}",
+            hint="nodes are numbered from 0",
         )
     codes = np.sort(pairs[:, 0].astype(np.int64) * n + pairs[:, 1])
     first = np.ones(len(codes), dtype=bool)  # sorting is far faster here than numpy.unique

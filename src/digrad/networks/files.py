@@ -89,7 +89,7 @@ def load(
         if not undirected:
             return loaded
         if not isinstance(loaded, Digraph):
-            raise ParameterError(message("weights have directions", hint="leave out undirected"))
+            raise ParameterError("weights have directions", hint="leave out undirected")
         return loaded.both_ways()
 
 
@@ -101,7 +101,7 @@ def load_slot(
     with _naming_the_file(_path_text(path)):
         if isinstance(content, Timetable):
             hint = "give it alone"
-            raise ParameterError(message("the file holds a whole timetable", hint=hint))
+            raise ParameterError("the file holds a whole timetable", hint=hint)
         loaded = _one(content, attributes or LinkAttributes(), Slot)
         if undirected and isinstance(loaded, Digraph):
             return loaded.both_ways()
@@ -124,14 +124,14 @@ def save(network: Network | Timetable, path: str | Path) -> None:
             write_whole(path, _as_graphml(network))
         else:
             what = "a timetable does not fit into GraphML, which holds one graph"
-            raise FileFormatError(message(what, hint="end it in .npz"))
+            raise FileFormatError(what, hint="end it in .npz")
 
 
 def check_network_suffix(path: Path) -> None:
     """Refuse a file that no network is saved to."""
     if path.suffix.lower() not in (".npz", ".graphml"):
         what = f"networks are saved as .npz or .graphml, not as {path.name!r}"
-        raise FileFormatError(message(what, hint="end it in .npz"))
+        raise FileFormatError(what, hint="end it in .npz")
 
 
 def _as_npz(network: Network | Timetable) -> bytes:
@@ -194,7 +194,7 @@ def _naming_the_file(where: str, hint: str = "") -> Iterator[None]:
         said = " ".join(f"cannot be read ({type(error).__name__}: {error})".split())[:200]
         if isinstance(error, OSError) and error.strerror:  # the system's word, not a parser's
             said, hint = error.strerror, "check the path, and who may read and write there"
-        raise FileFormatError(message(f"{where}: {said}", hint=hint)) from error
+        raise FileFormatError(f"{where}: {said}", hint=hint) from error
 
 
 def _one(
@@ -215,12 +215,10 @@ def _one(
     for line, wrong in (("row", by_row), ("column", by_column)):
         if wrong is not None:
             raise NetworkError(
-                message(
-                    f"not all entries are 0 or 1, as in an adjacency matrix, and {line} {wrong[0]} "
-                    f"sums to {wrong[1]:.10g}",
-                    hint="a single weight matrix must be doubly stochastic, or C, whose columns "
-                    "sum to 1; otherwise give two files, R and C",
-                )
+                f"not all entries are 0 or 1, as in an adjacency matrix, and {line} {wrong[0]} "
+                f"sums to {wrong[1]:.10g}",
+                hint="a single weight matrix must be doubly stochastic, or C, whose columns "
+                "sum to 1; otherwise give two files, R and C",
             )
     return cast(Network, kind(content, content))  # a slot, where one is read
 
@@ -235,7 +233,7 @@ def _furthest(W: csr_array, axis: int) -> tuple[int, float] | None:
 def _pair(found: list[Content]) -> Network:
     if not all(isinstance(content, csr_array) for content in found):
         raise FileFormatError(
-            message("two files must be matrices, R and C", hint="give one file for a graph")
+            "two files must be matrices, R and C", hint="give one file for a graph"
         )
     R, C = found
     return Network(R, C)
@@ -259,10 +257,8 @@ def _bytes(path: Path) -> bytes:
     if not path.is_file():  # a pipe, say, might keep us waiting for ever
         kind = "a folder, not a file" if path.is_dir() else "not a plain file"
         raise FileFormatError(
-            message(
-                kind if path.exists() else "no such file",
-                hint="check the path; `digrad list topologies` shows the built-in names",
-            )
+            kind if path.exists() else "no such file",
+            hint="check the path; `digrad list topologies` shows the built-in names",
         )
     check_bytes(path.stat().st_size)
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:

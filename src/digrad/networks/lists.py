@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import FileFormatError, NetworkError, message, param
+from digrad.base.errors import FileFormatError, NetworkError, param
 from digrad.base.files import text_of
 from digrad.base.machine import check_memory
 from digrad.networks.capacities import Columns, LinkAttributes, read_capacities
@@ -143,7 +143,7 @@ def _unused(columns: list[str]) -> str:
 
 def _refuse_entities(*_: object) -> None:
     raise FileFormatError(
-        message("declares XML entities, which can expand without end", hint="write them out")
+        "declares XML entities, which can expand without end", hint="write them out"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import FileFormatError, NetworkError, message
+from digrad.base.errors import FileFormatError, NetworkError
 from digrad.base.files import json_of, text_of
 from digrad.base.machine import check_memory
 from digrad.networks.capacities import UNITS, Capacities, Floats
@@ -172,7 +172,7 @@ def _sparse(kind: str, shape: tuple[int, ...], parts: dict[str, NDArray[Any]]) -
     if kind == "coo":
         return _placed(parts["row"], parts["col"], parts["data"], shape[0])
     if kind not in ("csr", "csc"):
-        raise FileFormatError(message(f"sparse format {kind!r}", hint="save W.tocsr() instead"))
+        raise FileFormatError(f"sparse format {kind!r}", hint="save W.tocsr() instead")
     minor, ends = parts["indices"], parts["indptr"].astype(np.int64)
     rising = ends.shape == (shape[0] + 1,) and ends[0] == 0 and (np.diff(ends) >= 0).all()
     if not rising or ends[-1] != len(minor):
@@ -221,6 +221,6 @@ def _checked(matrix: csr_array) -> csr_array:
         value = matrix.data[wrong[0]]
         what = "negative" if np.isfinite(value) else "no finite number"
         raise NetworkError(
-            message(f"entry [{i}, {j}] = {value:.6g} is {what}", hint="every entry is 0 or more")
+            f"entry [{i}, {j}] = {value:.6g} is {what}", hint="every entry is 0 or more"
         )
     return matrix

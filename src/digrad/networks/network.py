@@ -145,10 +145,8 @@ def _check_signs(W: csr_array, name: str) -> None:
     j, value = int(W.indices[wrong[0]]), W.data[wrong[0]]
     what = "negative" if np.isfinite(value) else "not a finite number"
     raise NetworkError(
-        message(
-            f"{name}[{i}, {j}] = {value:.6g} is {what} (Assumption 2.4)",
-            hint="weights are shares: at least 0, each line summing to 1",
-        )
+        f"{name}[{i}, {j}] = {value:.6g} is {what} (Assumption 2.4)",
+        hint="weights are shares: at least 0, each line summing to 1",
     )
 
 
@@ -161,10 +159,8 @@ def _check_order(R: csr_array, C: csr_array) -> None:
         )
     if by_column[0] and by_row[1] and not (by_row[0] or by_column[1]):
         raise NetworkError(
-            message(
-                "R is column-stochastic and C is row-stochastic: they look swapped",
-                hint="give R first, then C",
-            )
+            "R is column-stochastic and C is row-stochastic: they look swapped",
+            hint="give R first, then C",
         )
 
 
@@ -176,11 +172,9 @@ def _stochastic(W: csr_array, name: str, *, axis: int) -> csr_array:
     if abs(sums[worst] - 1) > SUM_TOLERANCE:
         swapped = np.allclose(np.asarray(W.sum(axis=1 - axis)), 1, rtol=0, atol=SUM_TOLERANCE)
         raise NetworkError(
-            message(
-                f"{name} is not {line}-stochastic: {line} {worst} sums to {sums[worst]:.10g} "
-                "(Assumption 2.4)",
-                hint=f"pass {name}.T" if swapped else f"divide each {line} by its sum",
-            )
+            f"{name} is not {line}-stochastic: {line} {worst} sums to {sums[worst]:.10g} "
+            "(Assumption 2.4)",
+            hint=f"pass {name}.T" if swapped else f"divide each {line} by its sum",
         )
     # Digits cut off in a file would pass for a leak of mass: restore sums of 1 to rounding.
     longest = int(np.bincount(W.nonzero()[1 - axis]).max())
@@ -243,7 +237,7 @@ class Network(Slot):
             fine = False
         if not fine:
             what = f"an order of {self.n} nodes names each of them once, got {short_repr(order)}"
-            raise NetworkError(message(what, hint="for example range(n)"))
+            raise NetworkError(what, hint="for example range(n)")
         names = None if self.names is None else [self.names[i] for i in order]
         R, C = (W[order][:, order] for W in (self.R, self.C))
         known = self.capacities and self.capacities.renumbered(np.argsort(order), self.n)
@@ -286,9 +280,7 @@ def _check_decay(A: csr_array, name: str, part: Nodes, net: Network) -> None:
     if cycle == 1:
         return
     raise NetworkError(
-        message(
-            f"the powers of {name} never settle: every cycle among its roots "
-            f"{{{list_names(net, part)}}} has a length divisible by {cycle} (Definition 2.3)",
-            hint=f"give one of them a positive weight {name}[i, i], as lazy weights do",
-        )
+        f"the powers of {name} never settle: every cycle among its roots "
+        f"{{{list_names(net, part)}}} has a length divisible by {cycle} (Definition 2.3)",
+        hint=f"give one of them a positive weight {name}[i, i], as lazy weights do",
     )

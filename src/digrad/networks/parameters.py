@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any, get_args
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.own_code import is_own
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -55,9 +55,7 @@ def _value(parameter: Parameter, text: Any, own: bool) -> Any:
         hint = f"leave it out, or {hint}"
     elif default is not Parameter.empty:
         hint = f"for example {parameter.name}={default}"
-    raise ParameterError(
-        message(f"parameter {parameter.name} takes {wanted}, got {text!r}", hint=hint)
-    )
+    raise ParameterError(f"parameter {parameter.name} takes {wanted}, got {text!r}", hint=hint)
 
 
 def _kinds(parameter: Parameter) -> list[Any]:

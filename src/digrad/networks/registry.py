@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union, Unpack
 import numpy as np
 
 from digrad.base.checks import flag, kind_of, whole
-from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
+from digrad.base.errors import NetworkError, ParameterError, lookup, param
 from digrad.base.machine import check_memory
 from digrad.base.own_code import is_own, load_object
 from digrad.networks import random_topologies as random
@@ -142,13 +142,11 @@ def make_network(
         made = load(*files, undirected=undirected, attributes=attributes)
     elif push_file is not None:
         raise ParameterError(
-            message(f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}")
+            f"{what!r} is a topology, so it takes no second file", hint=f"drop {push_file}"
         )
     elif undirected:
         hint = "take undirected-ring, or another two-way topology"
-        raise ParameterError(
-            message(f"{param('undirected')} belongs to files, not to {what}", hint=hint)
-        )
+        raise ParameterError(f"{param('undirected')} belongs to files, not to {what}", hint=hint)
     else:
         check_unnamed(attributes, f"{what!r} is a topology")
         known = {**TOPOLOGIES, **TIMETABLES}
@@ -159,12 +157,12 @@ def make_network(
         chosen["push_graph"] = push_graph != "same"
         for name in (name for name, value in chosen.items() if value):
             what = f"{what} is a timetable, whose slots have weights of their own"
-            raise ParameterError(message(what, hint=f"drop {param(name)}"))
+            raise ParameterError(what, hint=f"drop {param(name)}")
         return made
     if isinstance(made, Network):
         if largest_component:
             hint = f"drop {param('largest_component')}"
-            raise ParameterError(message(f"{what} comes with weights for all its nodes", hint=hint))
+            raise ParameterError(f"{what} comes with weights for all its nodes", hint=hint)
         return _reweighed(made, weights, push_graph, what)
     graph = largest_part(made) if largest_component else made
     try:
@@ -178,7 +176,7 @@ def _staying(made: AnyNetwork, what: object) -> Network:
         return made
     said = what if isinstance(what, str) else "a timetable"
     hint = "take a network that stays as it is; simulate, run, train and analyze take both"
-    raise ParameterError(message(f"{said} changes from step to step", hint=hint))
+    raise ParameterError(f"{said} changes from step to step", hint=hint)
 
 
 def as_any(network: AnyNetworkLike) -> AnyNetwork:
@@ -210,11 +208,9 @@ def from_networkx(graph: Any) -> Digraph:
     """Return the links of a networkx graph, or say that it is none."""
     if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
         raise ParameterError(
-            message(
-                f"{type(graph).__name__} is not a network",
-                hint="pass a Network, a Digraph, a networkx graph, or two matrices as one pair, "
-                "analyze((R, C))",
-            )
+            f"{type(graph).__name__} is not a network",
+            hint="pass a Network, a Digraph, a networkx graph, or two matrices as one pair, "
+            "analyze((R, C))",
         )
     return Digraph.from_networkx(graph)
 
@@ -228,9 +224,7 @@ def as_graph(network: NetworkLike) -> Digraph:
     net = as_network(network)
     if net.pull_graph != net.push_graph:
         hint = "drop weights and push_graph"
-        raise ParameterError(
-            message("the network has two graphs and weights of its own", hint=hint)
-        )
+        raise ParameterError("the network has two graphs and weights of its own", hint=hint)
     return net.pull_graph
 
 
@@ -250,7 +244,7 @@ def _refuse_for_files(n: int | None, params: Mapping[str, str] | None, seed: int
     for name, value in {"n": n, "seed": seed, **(params or {})}.items():
         if value is not None:
             what = f"{param(name)} belongs to a topology; a file has its own nodes"
-            raise ParameterError(message(what, hint="drop it"))
+            raise ParameterError(what, hint="drop it")
 
 
 def _topology(
@@ -259,7 +253,7 @@ def _topology(
     values = parse_parameters(make, what, params)
     if seed is not None:
         if not takes_seed(make):
-            raise ParameterError(message(f"{what} is not random: it takes no seed", hint="drop it"))
+            raise ParameterError(f"{what} is not random: it takes no seed", hint="drop it")
         values["seed"] = seed
     made = make(int(n), **values)
     # A function of the user's own may return a networkx graph, or a pair of matrices.
@@ -272,10 +266,8 @@ def _reweighed(net: Network, weights: str | None, push_graph: str, what: str) ->
         return net
     if net.pull_graph != net.push_graph:
         raise ParameterError(
-            message(
-                f"{what} comes with two graphs and weights of its own",
-                hint=f"drop {param('weights')} and {param('push_graph')}",
-            )
+            f"{what} comes with two graphs and weights of its own",
+            hint=f"drop {param('weights')} and {param('push_graph')}",
         )
     return weigh(net.pull_graph, weights or "uniform", push_graph)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy.sparse import csr_array, diags_array, lil_array
 
-from digrad.base.errors import NetworkError, message
+from digrad.base.errors import NetworkError
 from digrad.networks.digraph import Nodes
 from digrad.networks.network import Network, support
 from digrad.networks.structure import largest_rooted_part, strong_parts
@@ -44,7 +44,7 @@ def survive(
     """
     kept = np.array(sorted(set(left)), dtype=np.int64)
     if not len(kept):
-        raise NetworkError(message("no node is left", hint="start the run again"))
+        raise NetworkError("no node is left", hint="start the run again")
     lost = np.setdiff1d(np.arange(net.n), kept)
     broken = [_without(W, cut) for W in (net.R, net.C)]
     plain = broken[0][kept][:, kept], broken[1][kept][:, kept]
@@ -61,7 +61,7 @@ def survive(
     part = largest_rooted_part(*plain)
     rest = _weighed((plain[0][part][:, part], plain[1][part][:, part]), net, kept[part], weights)
     if rest is None:
-        raise NetworkError(message("no part of the network is left that can go on"))
+        raise NetworkError("no part of the network is left that can go on")
     return rest, kept[part]
 
 

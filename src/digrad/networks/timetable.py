@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, eye_array
 
 from digrad.base.checks import whole
 from digrad.base.digests import text_digest
-from digrad.base.errors import NetworkError, ParameterError, message
+from digrad.base.errors import NetworkError, ParameterError
 from digrad.base.streams import counted_uniforms
 from digrad.networks.chances import KEEP, LOSS, Chances, Draw, Flags, Floats, Pattern
 from digrad.networks.digraph import Digraph, Nodes
@@ -344,7 +344,7 @@ def _checked(slots: Sequence[Slot]) -> tuple[Slot, ...]:
     """Refuse slots of different nodes; put those of the same names in the order of the first."""
     if not 1 <= len(slots) <= MOST_SLOTS:
         what = f"a timetable has 1 to {MOST_SLOTS:,} slots, got {len(slots)}"
-        raise ParameterError(message(what, hint="pass a list of networks"))
+        raise ParameterError(what, hint="pass a list of networks")
     first = slots[0]
     return (first, *(_aligned(slot, first, k) for k, slot in enumerate(slots[1:], 1)))
 
@@ -353,13 +353,13 @@ def _aligned(slot: Slot, first: Slot, k: int) -> Slot:
     if slot.n != first.n:
         what = f"slot {k} has {slot.n} nodes, slot 0 has {first.n}: all need the same"
         hint = "in a list of edges, a line `5 5` adds node 5 without a link"
-        raise NetworkError(message(what, hint=hint))
+        raise NetworkError(what, hint=hint)
     if slot.names == first.names:
         return slot
     mine, theirs = (s.names or tuple(map(str, range(s.n))) for s in (slot, first))
     if set(mine) != set(theirs):
         lacking = sorted(set(theirs) - set(mine))[0]
         what = f"slot {k} has no node called {lacking!r}, which slot 0 has"
-        raise NetworkError(message(what, hint="call the nodes alike in all slots"))
+        raise NetworkError(what, hint="call the nodes alike in all slots")
     order = [mine.index(name) for name in theirs]
     return Slot(slot.R[order][:, order], slot.C[order][:, order], first.names)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from digrad.base.checks import whole
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.networks.digraph import Digraph, Nodes, check_links, size_of
 from digrad.networks.network import Network
 from digrad.networks.weights import tree_weights
@@ -83,9 +83,7 @@ def hypercube(n: int) -> Digraph:
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)
         raise ParameterError(
-            message(
-                f"a hypercube has 2^k nodes, got n = {n}", hint=f"take n = {below} or {2 * below}"
-            )
+            f"a hypercube has 2^k nodes, got n = {n}", hint=f"take n = {below} or {2 * below}"
         )
     flips = [1 << k for k in range(n.bit_length() - 1)]
     nodes = _nodes(n, len(flips), "a hypercube")
@@ -208,5 +206,5 @@ def _sides(n: int, rows: int) -> tuple[int, int]:
     hint = f"rows must divide n: for example rows = {usual}, which 0 stands for"
     rows = whole(rows, "rows", hint=hint) or usual
     if n % rows:
-        raise ParameterError(message(f"{n} nodes do not fill {rows} rows", hint=hint))
+        raise ParameterError(f"{n} nodes do not fill {rows} rows", hint=hint)
     return rows, n // rows

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.errors import ParameterError, message, param
+from digrad.base.errors import ParameterError, param
 from digrad.networks.network import Network
 
 MBIT = 8.0  # of a megabyte
@@ -42,7 +42,7 @@ class Load:
                 continue
             if not (isfinite(value) and (value > 0 or (value == 0 and least == "at least 0"))):
                 hint = f"for example {param(name, 10)}"
-                raise ParameterError(message(f"{name} must be {least}, got {value:g}", hint=hint))
+                raise ParameterError(f"{name} must be {least}, got {value:g}", hint=hint)
 
 
 class Bottleneck(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
+from digrad.base.errors import NetworkError, ParameterError, lookup, param
 from digrad.base.machine import check_memory
 from digrad.networks.digraph import Digraph, Nodes
 from digrad.networks.network import WEIGHT_BYTES, Network, list_names, support, weight_matrix
@@ -64,11 +64,9 @@ def best_root(pull: Digraph, push: Digraph) -> int:
     common = np.intersect1d(roots(pull.adjacency()), roots(push.reverse().adjacency()))
     if not len(common):
         raise NetworkError(
-            message(
-                "the two graphs have no common root, so no pair of spanning trees (Assumption 2.1)",
-                hint="one strongly connected graph for both is always enough; "
-                f"{param('largest_component', True)} keeps the largest such part of a graph",
-            )
+            "the two graphs have no common root, so no pair of spanning trees (Assumption 2.1)",
+            hint="one strongly connected graph for both is always enough; "
+            f"{param('largest_component', True)} keeps the largest such part of a graph",
         )
     visits = 2 * pull.n + len(pull.edges) + len(push.edges)
     most = max(1, min(MOST_ROOTS, MOST_VISITS // visits))
@@ -129,7 +127,7 @@ def uniform(pull: Digraph, push: Digraph, self_weight: float = 1.0) -> Pair:
     ([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.0], [0.5, 1.0]])
     """
     if not self_weight > 0:
-        raise ParameterError(message(f"the self weight must be above 0, got {self_weight}"))
+        raise ParameterError(f"the self weight must be above 0, got {self_weight}")
     return average_in(pull, self_weight), average_out(push, self_weight)
 
 
@@ -151,11 +149,9 @@ def metropolis(pull: Digraph, push: Digraph) -> Pair:
             there, back = (g.senders * g.n + g.receivers for g in (graph, graph.reverse()))
             j, i = divmod(int(np.setdiff1d(there, back)[0]), graph.n)
             raise NetworkError(
-                message(
-                    "Metropolis weights need every link in both directions, but "
-                    f"{graph.name(j)} -> {graph.name(i)} has no way back",
-                    hint=f"use {param('weights', 'doubly-stochastic')}, or uniform",
-                )
+                "Metropolis weights need every link in both directions, but "
+                f"{graph.name(j)} -> {graph.name(i)} has no way back",
+                hint=f"use {param('weights', 'doubly-stochastic')}, or uniform",
             )
     return _metropolis(pull), _metropolis(push)
 
@@ -222,10 +218,8 @@ def sinkhorn(graph: Digraph, tolerance: float = 1e-15) -> csr_array:
         down, across = _newton_step(W, error)
         rows, columns = rows * np.exp(down), columns * np.exp(across)
     raise NetworkError(
-        message(
-            f"doubly stochastic scaling stalled at an error of {np.abs(error).max():.3g}",
-            hint=f"use {param('weights', 'uniform')}",
-        )
+        f"doubly stochastic scaling stalled at an error of {np.abs(error).max():.3g}",
+        hint=f"use {param('weights', 'uniform')}",
     )
 
 
@@ -294,12 +288,10 @@ def _check_cycles(graph: Digraph) -> None:
     if len(leaks):
         j, i = leaks[0].tolist()
         raise NetworkError(
-            message(
-                f"no doubly stochastic weights exist: the link {graph.name(j)} -> "
-                f"{graph.name(i)} lies on no cycle, so mass that takes it never returns",
-                f"links on no cycle: {len(leaks)}, out of nodes {list_names(graph, leaks[:, 0])}",
-                hint=f"use {param('weights', 'uniform')}, or {param('largest_component', True)}",
-            )
+            f"no doubly stochastic weights exist: the link {graph.name(j)} -> "
+            f"{graph.name(i)} lies on no cycle, so mass that takes it never returns",
+            f"links on no cycle: {len(leaks)}, out of nodes {list_names(graph, leaks[:, 0])}",
+            hint=f"use {param('weights', 'uniform')}, or {param('largest_component', True)}",
         )
 
 

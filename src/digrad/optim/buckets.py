@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm, Mixer, method_name
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.optim.bucket_mixer import same_memory
 from digrad.optim.layout import Layout, ParameterSpan
 
@@ -131,7 +131,7 @@ def cut(
     else:
         what = f"{method_name(algorithm)} looks at whole rows, which {len(layout.groups)} groups"
         hint = "give it all parameters as one group"
-        raise ParameterError(message(f"{what} of parameters would cut", hint=hint))
+        raise ParameterError(f"{what} of parameters would cut", hint=hint)
     buckets = []
     for group in range(len(layout.groups)):
         own = [(k, slot) for k, slot in enumerate(layout.slots) if slot.group == group]

@@ -44,7 +44,7 @@ class Buffers:
         """Return the buffers of modules that are given for so many own nodes."""
         if len(modules) != count:
             what = f"{len(modules)} models are given for {count} own nodes"
-            raise ParameterError(message(what, hint="give one module for each own node"))
+            raise ParameterError(what, hint="give one module for each own node")
         return cls(modules)
 
     def summary(self) -> str:
@@ -56,7 +56,7 @@ class Buffers:
         for k, one in enumerate(named[1:], 1):
             if [b.shape for b in one.values()] != [b.shape for b in named[0].values()]:
                 what = f"the buffers of own node {k} differ from those of own node 0"
-                raise ParameterError(message(what, hint="all nodes train the same model"))
+                raise ParameterError(what, hint="all nodes train the same model")
 
     def _named(self, row: int) -> dict[str, Tensor]:
         """Return one node's buffers, complex numbers as pairs of real ones."""
@@ -124,7 +124,7 @@ class Buffers:
                 found = "nothing" if value is None else f"{value.numel()} of {value.dtype}"
                 what = f"the stored buffer {said} is {found}, not {own.numel()} of {own.dtype}"
                 hint = "load what this very model has stored"
-                raise CheckpointError(message(what, hint=hint))
+                raise CheckpointError(what, hint=hint)
             made[name] = value.view(own.shape)
         return made
 

@@ -25,7 +25,7 @@ import torch
 
 from digrad import __version__
 from digrad.base.checks import kind_of, whole
-from digrad.base.errors import FileFormatError, message, short_repr
+from digrad.base.errors import FileFormatError, short_repr
 from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.optim.decentralized import Decentralized
 from digrad.optim.state import CheckpointError, node_name
@@ -100,7 +100,7 @@ def load_checkpoint(folder: str | Path, opt: Decentralized) -> dict[str, Any] | 
         what = f"not all ranks find the same checkpoint in {folder}: rank {opt.engine.rank} "
         what += f"finds {'none' if place is None else place.name}"
         hint = "use a folder that all machines see"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     return None if place is None else _on_all_ranks(opt, lambda: _load(place, opt), "load")
 
 
@@ -151,7 +151,7 @@ def _finish(part: Path, place: Path, opt: Decentralized) -> None:
     if lacking:
         what = f"rank 0 does not see the file of node {lacking[0]} in {part}"
         hint = "use a folder that all machines see"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     manifest = {
         "format": FORMAT,
         "digrad": __version__,
@@ -196,11 +196,11 @@ def _load(place: Path, opt: Decentralized) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         what = f"{place} has format {short_repr(manifest['format'])}, this digrad reads {FORMAT}"
         hint = f"use digrad {short_repr(manifest.get('digrad'))}"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     if manifest["nodes"] != opt.network.n:
         what = f"{place} is of {manifest['nodes']} nodes, the network has {opt.network.n}"
         hint = "use the network it was stored with, or another folder"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     nodes, extras, groups = {}, [], []
     for node in opt.engine.nodes.tolist():
         tensors, about = read_tensors(_node_file(place, node))
@@ -241,7 +241,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = "delete its folder to use an older one"
-        raise FileFormatError(message(f"{path} cannot be read: {error}", hint=hint)) from error
+        raise FileFormatError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def _on_all_ranks(opt: Decentralized, work: Callable[[], T], what: str) -> T:
@@ -253,13 +253,13 @@ def _on_all_ranks(opt: Decentralized, work: Callable[[], T], what: str) -> T:
     failed = [node for node, code in enumerate(_from_all(opt, int(error is not None))) if code]
     if isinstance(error, OSError):
         raise CheckpointError(
-            message(f"cannot {what}: {error}", hint="choose a folder that can be written to")
+            f"cannot {what}: {error}", hint="choose a folder that can be written to"
         ) from error
     if error is not None:
         raise error
     if failed:
         raise CheckpointError(
-            message(f"the rank of node {failed[0]} could not {what}", hint="look at its output")
+            f"the rank of node {failed[0]} could not {what}", hint="look at its output"
         )
     return done  # type: ignore[return-value]  # without an error it is what work returned
 

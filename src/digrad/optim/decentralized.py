@@ -20,7 +20,7 @@ from digrad.algorithms.compression.compressed import check_messages
 from digrad.algorithms.compression.compressor import Compressor
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.transit import remember_in_transit
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.former_names import takes_former_names
 from digrad.networks import AnyNetwork
 from digrad.networks.registry import AnyNetworkLike
@@ -196,7 +196,7 @@ class Decentralized(StoredOptimizer):
         if self._made:
             hint = "give the groups to the optimizer when it is made"
             what = "parameters cannot be added to a run: the rows have their places"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         super().add_param_group(param_group)
 
     @overload

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.optim.layout import Layout, ParameterSpan
 from digrad.optim.rows import Rows
 
@@ -27,7 +27,7 @@ def nodes_to_skip(rows: Rows, t: int, *, stop: bool) -> list[int]:
         where = ", ".join(f"{name} of node {first + row}" for row, name in bad.items())
         what = f"non-finite gradient in {where} at step {t}"
         hint = 'take a smaller step, clip gradients, or pass nonfinite="skip"'
-        raise GradientError(message(what, hint=hint))
+        raise GradientError(what, hint=hint)
     return list(bad)
 
 
@@ -38,7 +38,7 @@ def _check_backward(layout: Layout, first: int, step: int) -> None:
             what = f"no parameter of node {first + row} has a gradient at step {step}"
             hint = "call loss.backward() before step(); for a step without data of this node, "
             hint += "opt.zero_grad(set_to_none=False)"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
 
 def _nonfinite(layout: Layout) -> dict[int, str]:
@@ -65,5 +65,5 @@ def _gradients(layout: Layout, row: int) -> Iterator[tuple[ParameterSpan, Tensor
             continue
         if g.layout != torch.strided:
             hint = "use dense gradients, for example nn.Embedding(..., sparse=False)"
-            raise ParameterError(message(f"the gradient of {slot.name} is sparse", hint=hint))
+            raise ParameterError(f"the gradient of {slot.name} is sparse", hint=hint)
         yield slot, g

@@ -16,7 +16,7 @@ from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.inner import Momentum
 from digrad.algorithms.inner_kinds import as_inner
 from digrad.algorithms.rules import SGD, Inner
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 
 # What PyTorch and its schedulers write into groups.
 WRITTEN = ("params", "param_names", "initial_lr", "max_lr", "min_lr", "swa_lr")
@@ -39,7 +39,7 @@ def prepare_method(
     if isinstance(method, EstimatedMethod):
         what = f"{method_name(method)} wants gradients of single samples, which"
         hint = f"use {method.method!r} here; digrad run and digrad train take both"
-        raise ParameterError(message(f"{what} backward does not leave", hint=hint))
+        raise ParameterError(f"{what} backward does not leave", hint=hint)
     method = _with_inner(method, inner, options)
     return method if compress is None else compressed(method, compress)
 
@@ -51,10 +51,10 @@ def _with_inner(algorithm: Algorithm[Any], inner: Any, options: Mapping[str, Any
     if not isinstance(algorithm, Momentum):
         lookup({**SGD().options, "betas": 0, "eps": 0}, next(iter(options), "momentum"), "argument")
         what = f"{name} takes no inner optimizer: what it corrects is counted in plain steps"
-        raise ParameterError(message(what, hint="push-pull, dsgt, sgp and dsgd take one"))
+        raise ParameterError(what, hint="push-pull, dsgt, sgp and dsgd take one")
     if algorithm.rule is not None:
         what = f"{algorithm!r} has momentum already, beside {inner or dict(options)}"
-        raise ParameterError(message(what, hint="give it in one place"))
+        raise ParameterError(what, hint="give it in one place")
     rule = as_inner("sgd" if inner is None else inner, **options)
     return replace(algorithm, inner=rule)
 
@@ -103,7 +103,7 @@ class Groups:
                 f"parameter group {k} remembers {len(own)} variables, the optimizer {len(others)}"
             )
             hint = "give the inner optimizer the option too: inner=partial(..., momentum=0.9)"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
     def keep(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Remember momenta from now on if a group asks for some, as a scheduler may make it."""
@@ -159,5 +159,5 @@ def check_numbers(**given: Any) -> None:
     for name, value in given.items():
         if not isinstance(value, Real | Tensor) or not 0 <= float(value) < inf:
             raise ParameterError(
-                message(f"{name} must be finite and at least 0, got {value}", hint="try 0.01")
+                f"{name} must be finite and at least 0, got {value}", hint="try 0.01"
             )

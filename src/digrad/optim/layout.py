@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.optim.refusals import check_kinds, check_module, check_parameter, listed_twice
 
 Entry: TypeAlias = Tensor | tuple[str, Tensor]
@@ -103,13 +103,13 @@ class Layout:
                     what = f"{slot.name} has been given other memory since the optimizer was made"
                     hint = "call model.to(...) before making the optimizer, and change "
                     hint += "parameters in place"
-                    raise ParameterError(message(what, hint=hint))
+                    raise ParameterError(what, hint=hint)
         for parameter in self.frozen:
             if parameter.grad is not None:
                 what = f"a parameter of shape {tuple(parameter.shape)} was frozen when the "
                 what += "optimizer was made, but has a gradient now"
                 hint = "make a new optimizer after requires_grad_(True)"
-                raise ParameterError(message(what, hint=hint))
+                raise ParameterError(what, hint=hint)
 
 
 def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
@@ -131,7 +131,7 @@ def lay_out(params: Parameters, modules: Modules | None = None) -> Layout:
             start += parameter.numel()
     if not start:
         raise ParameterError(
-            message("there is no parameter to train", hint="at least one must require a gradient")
+            "there is no parameter to train", hint="at least one must require a gradient"
         )
     for k, model in enumerate(models[1:], 1):
         _check_alike(first, model, k)
@@ -168,7 +168,7 @@ def _modules(
     if odd or len(known) != len(models):
         said = f"a {odd[0]}" if odd else f"{len(known)} modules for {len(models)} own nodes"
         hint = "pass one torch.nn.Module, or a list with one for each own node"
-        raise ParameterError(message(f"model= is {said}", hint=hint))
+        raise ParameterError(f"model= is {said}", hint=hint)
     for module, groups in zip(known, models, strict=True):
         check_module(module)
         own = {id(p) for p in module.parameters()}
@@ -176,7 +176,7 @@ def _modules(
             if id(p) not in own:
                 what = f"{name}, of shape {tuple(p.shape)}, is no parameter of model="
                 hint = "take the parameters from this very model, not from a copy of it"
-                raise ParameterError(message(what, hint=hint))
+                raise ParameterError(what, hint=hint)
     return tuple(known)
 
 
@@ -186,14 +186,14 @@ def _models(params: Parameters) -> tuple[list[Model], bool]:
     if isinstance(params, torch.optim.Optimizer):
         name = type(params).__name__
         hint = f"pass model.parameters() and inner=torch.optim.{name}; digrad makes one for itself"
-        raise ParameterError(message(f"the parameters are an optimizer, {name}", hint=hint))
+        raise ParameterError(f"the parameters are an optimizer, {name}", hint=hint)
     if isinstance(params, Tensor) or not isinstance(params, Iterable):
         what = f"the parameters are a {type(params).__name__}"
         hint = "pass the model, model.parameters() or model.named_parameters()"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     given: list[Any] = list(params)
     if not given:
-        raise ParameterError(message("there are no parameters", hint="pass model.parameters()"))
+        raise ParameterError("there are no parameters", hint="pass model.parameters()")
     is_one = isinstance(given[0], Tensor | tuple | Mapping)
     return ([given], False) if is_one else (given, True)
 
@@ -206,7 +206,7 @@ def _groups(model: Model) -> list[_Group]:
     if not given:
         what = "a node's model has no parameters"
         hint = "give one model, or one iterable of parameters, for each own node"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     groups: Sequence[Any] = given if isinstance(given[0], Mapping) else [{"params": given}]
     made: list[_Group] = []
     count = 0
@@ -238,7 +238,7 @@ def _check_once(models: Sequence[Sequence[_Group]]) -> None:
             where = seen.setdefault(id(p), (node, k, name))
             if where[0] != node:
                 hint = "give every node a model of its own"
-                raise ParameterError(message("two nodes share a parameter", hint=hint))
+                raise ParameterError("two nodes share a parameter", hint=hint)
             if where != (node, k, name):
                 raise listed_twice(name, f"parameter groups {where[1]} and {k}", where[2])
 
@@ -263,4 +263,4 @@ def _check_alike(first: Sequence[_Group], other: Sequence[_Group], k: int) -> No
         what = f"the model of own node {k} differs from that of own node 0: {counts[1]} trained "
         what += f"parameters against {counts[0]}, or other shapes"
         hint = "all nodes train the same model"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from digrad.base.checks import kind_of
-from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.errors import ParameterError, short_repr
 
 
 @runtime_checkable
@@ -88,16 +88,14 @@ class CSVLogger:
             if self._columns and set(row) != set(self._columns):
                 what = f"{self._path} has the columns {', '.join(self._columns)}, not "
                 hint = "name another file, or note the loss at every entry or none"
-                raise ParameterError(message(f"{what}{', '.join(row)}", hint=hint))
+                raise ParameterError(f"{what}{', '.join(row)}", hint=hint)
             header = [] if self._columns else [list(row)]
             self._columns = self._columns or list(row)
             self._append([*header, [row[column] for column in self._columns]])
             self._last = step
         except OSError as error:
             what = f"{self._path} cannot be written: {error}"
-            raise ParameterError(
-                message(what, hint="name a file in a folder that is there")
-            ) from error
+            raise ParameterError(what, hint="name a file in a folder that is there") from error
 
     def _append(self, rows: list[list[Any]]) -> None:
         with self._path.open("a", newline="", encoding="utf-8") as file:
@@ -115,7 +113,7 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
         return header, whole
     except (OSError, ValueError, csv.Error) as error:
         what = f"{path} is no file of scalars by step: {error}"
-        raise ParameterError(message(what, hint="name another file")) from error
+        raise ParameterError(what, hint="name another file") from error
 
 
 def free_name(path: Path) -> Path:
@@ -133,7 +131,7 @@ def as_logger(given: Any) -> Logger:
     if isinstance(given, type) or not isinstance(given, Logger):
         what = f"{short_repr(given)} is no logger: it has no method log(scalars, step)"
         hint = "pass a folder, a file scalars.csv, a SummaryWriter or wandb.init()"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return given
 
 
@@ -142,6 +140,6 @@ def _summary_writer(folder: str) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ParameterError(
-            message("TensorBoard is not installed", hint="pip install 'digrad[tensorboard]'")
+            "TensorBoard is not installed", hint="pip install 'digrad[tensorboard]'"
         ) from None
     return SummaryWriter(folder)

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 
 import digrad
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.base.former_names import FormerNameWarning
 from digrad.base.notices import notice
 from digrad.base.own_code import is_own
@@ -106,11 +106,11 @@ class Participation(ABC):
 
     def leave(self) -> None:
         """Leave the run before its end, while the others go on."""
-        raise ParameterError(message("only peers can leave", hint="close() ends all"))
+        raise ParameterError("only peers can leave", hint="close() ends all")
 
     def rejoin(self) -> int:
         """Join a run again that has gone on without this node; return its steps."""
-        raise ParameterError(message("only peers can join again", hint="start all again"))
+        raise ParameterError("only peers can join again", hint="start all again")
 
 
 class ProcessParticipation(Participation):
@@ -151,7 +151,7 @@ class ProcessParticipation(Participation):
         """Make the network; a topology's name gets as many nodes as there are models."""
         if given is None:
             hint = 'pass one, as "exponential", or engine=dg.peers("run.toml")'
-            raise ParameterError(message("no network is given", hint=hint))
+            raise ParameterError("no network is given", hint=hint)
         if not isinstance(given, str | Path):
             return as_any(given)
         named = str(given) in {**TOPOLOGIES, **TIMETABLES} or is_own(str(given))
@@ -186,7 +186,7 @@ class ProcessParticipation(Participation):
             what = f"the network has {net.n} nodes, but this process holds {own} and is alone"
             hint = "call torch.distributed.init_process_group() and start with torchrun, or "
             hint += f"pass a list of {net.n} models' parameters to play all nodes here"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         return LocalEngine(net, device=like.device, dtype=like.dtype)
 
     def _check_own(self, n: int, layout: Layout) -> None:
@@ -196,13 +196,13 @@ class ProcessParticipation(Participation):
             what = f"the network has {n} nodes, but there are {world} ranks with one model each"
             hint = f"start {n} processes, take a network of {world} nodes, or pass each rank "
             hint += "a list with the parameters of one model for each of its nodes"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         expected = int(np.diff(bounds_of(n, world, self.blocks))[rank])
         if own != expected:
             what = f"rank {rank} holds {expected} of {n} nodes, but was given {own} models"
             hint = "pass one iterable of parameters for each own node; "
             hint += "dg.processes(blocks=[...]) says how many nodes each rank holds"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
 
 processes = ProcessParticipation  # as dg.processes(timeout=20.0)
@@ -247,10 +247,10 @@ def participation(
     watch |= {name: old.pop(name) for name in ("log_dir", "log_every") if name in old}
     if engine is not None and not isinstance(engine, Participation):
         hint = 'pass dg.processes(timeout=60.0) or dg.peers("run.toml")'
-        raise ParameterError(message(f"engine= is a {type(engine).__name__}", hint=hint))
+        raise ParameterError(f"engine= is a {type(engine).__name__}", hint=hint)
     if engine is not None and old:
         what = f"both engine= and {next(iter(old))}= are given"
-        raise ParameterError(message(what, hint="give the option to the engine"))
+        raise ParameterError(what, hint="give the option to the engine")
     file = old.pop("peers", None)
     if file is not None:
         taken = {name: old[name] for name in (*PEER_OPTIONS, *STEP_OPTIONS) if name in old}

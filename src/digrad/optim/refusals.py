@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.parameter import is_lazy
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 
 def check_module(model: torch.nn.Module) -> None:
@@ -18,7 +18,7 @@ def check_module(model: torch.nn.Module) -> None:
         what = f"the model is wrapped in {kinds.pop()}, which averages the gradients of all ranks"
         hint = "remove the line that wraps it: the network does the exchange; where it joins the "
         hint += "GPUs of one node, pass model.module"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
 
 
 def check_parameter(name: str, parameter: Any) -> None:
@@ -39,7 +39,7 @@ def check_parameter(name: str, parameter: Any) -> None:
         what, hint = f"{name} has layout {parameter.layout}", "use dense parameters"
     else:
         return
-    raise ParameterError(message(what, hint=hint))
+    raise ParameterError(what, hint=hint)
 
 
 def check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> None:
@@ -52,14 +52,14 @@ def check_kinds(names: Sequence[str], models: Sequence[Sequence[Tensor]]) -> Non
                 what += f"{first.device}"
                 hint = "give all trained parameters one type and one device; autocast "
                 hint += "computes in another type"
-                raise ParameterError(message(what, hint=hint))
+                raise ParameterError(what, hint=hint)
 
 
 def listed_twice(name: str, where: str, other: str) -> ParameterError:
     """Return the error for a parameter that stands in two places."""
     too = f", as {other} too" if other != name else ""
     hint = "list every parameter once: model.parameters() does, also where weights are tied"
-    return ParameterError(message(f"{name} is listed twice in {where}{too}", hint=hint))
+    return ParameterError(f"{name} is listed twice in {where}{too}", hint=hint)
 
 
 def refuse_wrapped(models: Sequence[Sequence[Tensor]], group: Any) -> None:
@@ -77,7 +77,7 @@ def refuse_wrapped(models: Sequence[Sequence[Tensor]], group: Any) -> None:
         what = f"the model is wrapped in DistributedDataParallel, which averages over {ranks} ranks"
         hint = "remove the DistributedDataParallel(...) line: the network does the exchange; with "
         hint += "Accelerate, prepare the loader and the optimizer, not the model"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
 
 
 def _ranks_averaged(models: Sequence[Sequence[Tensor]], group: Any) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import Algorithm
 from digrad.algorithms.counting import costs
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError
 from digrad.optim.buckets import Bucket
 
 Pieces = dict[str, Sequence[Tensor]]  # by variable: tensors that follow each other
@@ -83,7 +83,7 @@ def _check_variable(node: Mapping[str, Tensor], name: str, size: int, dtype: tor
         found = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
         what = f"the stored variable {name} is {found}, not ({size},) of {dtype}"
         hint = "load what this very model and algorithm have stored"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     return value
 
 
@@ -96,7 +96,7 @@ def refuse_others(state_dict: Mapping[str, Any]) -> None:
             f"this is no state of a Decentralized optimizer: it has no {lacking[0]!r}, but {said}"
         )
         hint = "begin a new run from the model's own state_dict: the algorithm starts anew"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
 
 
 def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ def refuse_changes(stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
             what = f"the stored state differs in its {key}: {str(stored.get(key))[:200]}, "
             what += f"not {value}"
             hint = "go on with what the run was begun with, or begin a new run"
-            raise CheckpointError(message(what, hint=hint))
+            raise CheckpointError(what, hint=hint)
 
 
 def own_nodes(
@@ -118,7 +118,7 @@ def own_nodes(
     if lacking:
         what = f"the stored state has no {lacking[0]}: it holds {', '.join(state) or 'no node'}"
         hint = "load_checkpoint() finds the nodes of any number of ranks"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     return [state[name] for name in names]
 
 
@@ -129,7 +129,7 @@ def own_groups(
     if len(given) != len(own):
         what = f"the stored state has {len(given)} parameter groups, the optimizer {len(own)}"
         hint = "make the optimizer with the same groups"
-        raise CheckpointError(message(what, hint=hint))
+        raise CheckpointError(what, hint=hint)
     local = ("params", "param_names")
     return [
         {**stored, **{key: mine[key] for key in local if key in mine}}

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from digrad.algorithms import Algorithm
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.networks import AnyNetwork
 from digrad.optim import state
 from digrad.optim.bucket_mixer import OptimizerEngine
@@ -104,7 +104,7 @@ class StoredOptimizer(torch.optim.Optimizer):
     def _check_usable(self, *, evaluating: bool = False) -> None:
         if self._evaluating and not evaluating:
             hint = "leave opt.consensus() first"
-            raise ParameterError(message("the parameters hold the consensus", hint=hint))
+            raise ParameterError("the parameters hold the consensus", hint=hint)
         if self._interrupted:
             what = f"step {self.t} was cut off by an error, so the state is half old, half new"
-            raise ParameterError(message(what, hint="start again from the last checkpoint"))
+            raise ParameterError(what, hint="start again from the last checkpoint")

@@ -18,7 +18,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from digrad.base.errors import FileFormatError, ParameterError, message
+from digrad.base.errors import FileFormatError, ParameterError
 from digrad.base.files import DEEPEST, create, json_of
 from digrad.base.machine import check_memory
 
@@ -45,7 +45,7 @@ def encode(value: Any, where: str, tensors: Tensors, deep: int = 0) -> Any:
     """Return a value as JSON has it, and put its tensors, flat, into ``tensors``."""
     if deep > DEEPEST // 3:  # a pair of a table takes three levels
         what = f"{where[:60]} ... is too deep in lists and tables, or lies in itself"
-        raise ParameterError(message(what, hint=f"store at most {DEEPEST // 3} levels"))
+        raise ParameterError(what, hint=f"store at most {DEEPEST // 3} levels")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
@@ -63,7 +63,7 @@ def encode(value: Any, where: str, tensors: Tensors, deep: int = 0) -> Any:
         return {"$pairs": [[encode(key, where, tensors, deep + 1), item] for key, item in pairs]}
     what = f"{where} is a {type(value).__name__}, which cannot be stored"
     hint = "store numbers, texts, tensors, and lists, tuples and tables of them"
-    raise ParameterError(message(what, hint=hint))
+    raise ParameterError(what, hint=hint)
 
 
 def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -131,7 +131,7 @@ def _kind(name: str, dtype: torch.dtype) -> str:
         return _NAMES[dtype]
     known = ", ".join(str(one).removeprefix("torch.") for one in KINDS.values())
     hint = f"store it as one of {known}; complex numbers by torch.view_as_real"
-    raise ParameterError(message(f"{name} has type {dtype}, which cannot be stored", hint=hint))
+    raise ParameterError(f"{name} has type {dtype}, which cannot be stored", hint=hint)
 
 
 def _header_text(header: Mapping[str, Any], about: Mapping[str, str], checksum: int) -> bytes:
@@ -171,9 +171,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return {name: _tensor(name, entry, data) for name, entry in header.items()}, about
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         what = f"{path} cannot be read: {str(error).split(chr(10))[0]}"
-        raise FileFormatError(
-            message(what, hint="delete its folder to use an older one")
-        ) from error
+        raise FileFormatError(what, hint="delete its folder to use an older one") from error
 
 
 def stored_checksum(path: Path) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from digrad.base.checks import kind_of
 from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.errors import ParameterError, short_repr
 from digrad.base.machine import check_memory
 from digrad.base.metrics import Metric, check_declared
 
@@ -140,7 +140,7 @@ def own_metrics(problem: Any) -> tuple[Metric, ...]:
     if own and not isinstance(problem, Measured):
         what = f"{whose} declares the metric {own[0].name}, but cannot measure it"
         hint = "give it measure(self, xhat, x, wanted), which returns tensors by name"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return own
 
 
@@ -189,17 +189,17 @@ def check_place(device: Any, dtype: Any) -> None:
     except (RuntimeError, AssertionError) as error:
         said = str(error).split("\n")[0]
         what = f"device {short_repr(str(device))} cannot be used: {said}"
-        raise ParameterError(message(what, hint='device = "cpu" is always there')) from error
+        raise ParameterError(what, hint='device = "cpu" is always there') from error
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         what = f"dtype must be a floating type of torch, got {short_repr(dtype)}"
-        raise ParameterError(message(what, hint="torch.float32 or torch.float64"))
+        raise ParameterError(what, hint="torch.float32 or torch.float64")
 
 
 def check_tensor(value: Any, name: str) -> Tensor:
     """Return a tensor of real numbers."""
     if not isinstance(value, Tensor) or value.is_complex() or value.layout != torch.strided:
         what = f"{name} must be a tensor of real numbers, got {short_repr(value)}"
-        raise ParameterError(message(what, hint="torch.as_tensor makes one of a list or an array"))
+        raise ParameterError(what, hint="torch.as_tensor makes one of a list or an array")
     return value
 
 

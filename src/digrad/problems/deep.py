@@ -9,7 +9,7 @@ from torch import nn
 
 from digrad.base.checks import kind_of, real, seed_of, whole
 from digrad.base.choices import choose_maker
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.data import Images, LabeledImages, read_images, read_text
 from digrad.data.splits import partition
 from digrad.problems.base import check_numbers, check_place
@@ -106,7 +106,7 @@ def _model(name: str, images: Images, given: dict[str, Any], seed: int) -> nn.Mo
     if name == "cnn" and min(images.shape[1:]) < 16:
         what = f"the images of {images.name} are {images.shape[1]} x {images.shape[2]} pixels"
         hint = 'model = "mlp" takes any size; two 5 x 5 convolutions need 16 x 16'
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
         torch.manual_seed(seed)
         return make(images.shape, len(images.classes))
@@ -164,7 +164,7 @@ def character_problem(
     if stretches - tested < nodes:
         what = f"{path} has {len(text)} characters, {stretches} stretches of {length}"
         hint = f"{nodes} nodes need one each, and one in ten is for testing: a longer text?"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     inputs = text[: stretches * length].view(stretches, length)
     targets = text[1 : stretches * length + 1].view(stretches, length)
     learned = stretches - tested

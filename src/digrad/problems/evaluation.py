@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.problems.flat_module import FlatModule
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -143,21 +143,21 @@ class Evaluation:
             outputs = functional_call(self.rows.plain, {}, (self.ready(inputs),))
         except (RuntimeError, ValueError, IndexError) as error:
             what = f"the module does not take {which} inputs {tuple(inputs.shape)}: {error}"
-            raise ParameterError(message(what, hint="the first axis is the batch")) from error
+            raise ParameterError(what, hint="the first axis is the batch") from error
         try:
             together, alone = self.loss(outputs, targets), self.losses(outputs, targets)
         except (RuntimeError, ValueError, IndexError) as error:
             what = f"the loss does not take outputs {tuple(outputs.shape)} and {which} targets"
             what += f" {tuple(targets.shape)} of {targets.dtype}: {error}"
             hint = "cross_entropy takes (samples, classes, ...) and whole numbers"
-            raise ParameterError(message(what, hint=hint)) from error
+            raise ParameterError(what, hint=hint) from error
         if self.loss in CROSS_ENTROPIES and outputs.shape[1:2] == (1,):
             what = f"the module has one output, {tuple(outputs.shape)}: cross-entropy is 0 then"
-            raise ParameterError(message(what, hint="pass loss=torch.nn.functional.mse_loss"))
+            raise ParameterError(what, hint="pass loss=torch.nn.functional.mse_loss")
         outs, most = outputs.shape[1], samples.targets.max()
         if self.loss is cross_entropy and most >= outs:
             what = f"{which} targets go up to class {int(most)}, the module has {outs} outputs"
-            raise ParameterError(message(what, hint="classes count from 0; give it one more"))
+            raise ParameterError(what, hint="classes count from 0; give it one more")
         mean, rtol = alone.mean(), max(1e-3, 4 * torch.finfo(alone.dtype).eps)
         if together.dim() or not torch.allclose(together, mean, rtol=rtol, equal_nan=True):
             found = f"of shape {tuple(together.shape)}" if together.dim() else f"{together:.6g}"
@@ -167,7 +167,7 @@ class Evaluation:
             if targets.is_floating_point() and targets.shape != outputs.shape:
                 what += f"; outputs are {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
                 hint = "give targets the shape of the outputs"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
     def _outputs(self, points: Tensor, inputs: Tensor, buffers: Tensor) -> Tensor:
         ready, alone = self.ready(inputs), len(points) == 1 or bool(self.rows.apart)
@@ -205,17 +205,17 @@ def stack_samples(data: Pairs | Dataset[Any], where: str) -> Pairs:
         columns = list(zip(*pairs, strict=True)) if pairs else [(), ()]
         if len(columns) != 2:
             what = f"{where}: a sample of the dataset has {len(columns)} parts"
-            raise ParameterError(message(what, hint="a sample is a pair: input and target"))
+            raise ParameterError(what, hint="a sample is a pair: input and target")
         made = [[torch.as_tensor(v) for v in column] for column in columns]
         inputs, targets = (torch.stack(c) if c else torch.empty(0) for c in made)
     else:
         inputs, targets = map(torch.as_tensor, data)
     if len(inputs) != len(targets) or not len(targets):
         what = f"{where}: {len(inputs)} inputs, {len(targets)} targets"
-        raise ParameterError(message(what, hint="give one or more samples, each with a target"))
+        raise ParameterError(what, hint="give one or more samples, each with a target")
     for name, values in (("inputs", inputs), ("targets", targets)):
         if values.is_floating_point() and not values.isfinite().all():
             bad = int(values.isfinite().flatten(1).all(1).logical_not().nonzero()[0])
             what = f"{where}: the {name} of sample {bad} are not finite"
-            raise ParameterError(message(what, hint="leave such samples out, or fill the gaps"))
+            raise ParameterError(what, hint="leave such samples out, or fill the gaps")
     return inputs, targets

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.norms import variances_of
 from digrad.base.notices import notice
 from digrad.kernels import Conv2d, Dropout, Embedding, GroupNorm, MaxPool2d
@@ -54,9 +54,7 @@ class FlatModule:
         plain = deepcopy(module).eval()
         training = _replace_layers(deepcopy(module)).train()
         if not any(p.requires_grad for p in module.parameters()):
-            raise ParameterError(
-                message("the module has no parameters to train", hint="set requires_grad")
-            )
+            raise ParameterError("the module has no parameters to train", hint="set requires_grad")
         with torch.random.fork_rng():  # the user's own random numbers stay as they are
             try:
                 with torch.no_grad():
@@ -64,7 +62,7 @@ class FlatModule:
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 what = f"the module does not take inputs {tuple(inputs.shape)} of {inputs.dtype}"
                 hint = "the first axis is the batch"
-                raise ParameterError(message(f"{what}: {error}", hint=hint)) from error
+                raise ParameterError(f"{what}: {error}", hint=hint) from error
             changing = _changing_buffers(training, inputs)
             words = _words(deepcopy(training), inputs)
             refuse_randomness(training, inputs)
@@ -234,7 +232,7 @@ def _words(module: nn.Module, inputs: Tensor) -> dict[str, int]:
     def note(name: str, layer: Dropout, args: tuple[Tensor]) -> None:
         if name in wanted:
             what = f"the dropout {name!r} is called twice in one forward pass"
-            raise ParameterError(message(what, hint="give each call its own nn.Dropout"))
+            raise ParameterError(what, hint="give each call its own nn.Dropout")
         wanted[name] = prod(layer.shape(args[0]))
 
     drops = [(name, m) for name, m in module.named_modules() if isinstance(m, Dropout) and m.p]
@@ -262,7 +260,7 @@ def _changing_buffers(module: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     for name in others:
         if after[name].shape != changed[name].shape:
             what = f"the buffer {name!r} changes its shape in a forward pass"
-            raise ParameterError(message(what, hint="keep buffers of one shape"))
+            raise ParameterError(what, hint="keep buffers of one shape")
     if others:
         notice(
             f"the buffers {', '.join(others)} of {type(module).__name__} change in a forward pass: "

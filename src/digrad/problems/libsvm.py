@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from torch.nn import functional
 
 from digrad.base.checks import flag, kind_of, real
-from digrad.base.errors import DigradError, FileFormatError, message
+from digrad.base.errors import DigradError, FileFormatError
 from digrad.base.files import check_bytes, read_bounded, text_of
 from digrad.base.machine import check_memory
 from digrad.data.splits import partition
@@ -129,14 +129,12 @@ def signs(labels: Vector, positive: float | None = None) -> Vector:
     shown = ", ".join(f"{value:g}" for value in values[:6]) + ", ..." * (len(values) > 6)
     if positive is None:
         raise FileFormatError(
-            message(
-                f"{len(values)} different labels, {shown}, but there must be two",
-                hint=f"pass positive = {values[-1]:g} to set one label against the rest",
-            )
+            f"{len(values)} different labels, {shown}, but there must be two",
+            hint=f"pass positive = {values[-1]:g} to set one label against the rest",
         )
     if positive not in values:
         raise FileFormatError(
-            message(f"no label is positive = {positive:g}", hint=f"the labels are {shown}")
+            f"no label is positive = {positive:g}", hint=f"the labels are {shown}"
         )
     return np.where(labels == positive, 1.0, -1.0)
 
@@ -169,10 +167,8 @@ def _columns(index: Vector, lines: NDArray[np.int64]) -> NDArray[np.int64]:
     most = int(index.argmax())
     if index[most] > LARGEST_INDEX:
         raise FileFormatError(
-            message(
-                f"line {lines[most]}: index {index[most]:.10g} is above {LARGEST_INDEX}",
-                hint="number the features 1, 2, 3, ...",
-            )
+            f"line {lines[most]}: index {index[most]:.10g} is above {LARGEST_INDEX}",
+            hint="number the features 1, 2, 3, ...",
         )
     first = 1 if index.min() > 0 else 0
     return index.astype(np.int64) - first
@@ -199,9 +195,7 @@ def _unit_rows(H: csr_array) -> csr_array:
 def _bytes(path: Path) -> bytes:
     if not path.is_file():  # a pipe, say, might keep us waiting for ever
         kind = "a folder, not a file" if path.is_dir() else "not a plain file"
-        raise FileFormatError(
-            message(kind if path.exists() else "no such file", hint="check the path")
-        )
+        raise FileFormatError(kind if path.exists() else "no such file", hint="check the path")
     check_bytes(path.stat().st_size)
     unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
     with unpack(path, "rb") as stream:
@@ -216,11 +210,9 @@ def _name_file_in_errors(path: str | Path) -> Iterator[None]:
         yield
     except FileFormatError as error:
         hint = "" if "hint: " in str(error) else HINT
-        raise FileFormatError(message(f"{shown}: {error}", hint=hint)) from error
+        raise FileFormatError(f"{shown}: {error}", hint=hint) from error
     except (OSError, EOFError, ValueError, zlib.error) as error:  # from the system or unpacking
         if isinstance(error, DigradError):
             raise
         said = " ".join(f"cannot be read ({error})".split())[:200]
-        raise FileFormatError(
-            message(f"{shown}: {said}", hint="was it written completely?")
-        ) from error
+        raise FileFormatError(f"{shown}: {said}", hint="was it written completely?") from error

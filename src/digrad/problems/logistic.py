@@ -10,7 +10,7 @@ from torch.nn import functional
 from digrad.base.checks import real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message, short_repr
+from digrad.base.errors import ParameterError, short_repr
 from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place, check_tensor
 
 CHUNK = 1 << 24  # margins held at once when all data are looked at: 64 MiB in float32
@@ -215,15 +215,13 @@ def _check(
     for name, given in (("features", features), ("labels", labels)):
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
             what = f"{name} must be a list with a tensor for each node, got {short_repr(given)}"
-            raise ParameterError(message(what, hint="pass [tensor, tensor, ...]"))
+            raise ParameterError(what, hint="pass [tensor, tensor, ...]")
         for node, value in enumerate(given):
             check_tensor(value, f"{name} of node {node}")
     if not features or len(features) != len(labels):
         raise ParameterError(
-            message(
-                f"features of {len(features)} nodes, labels of {len(labels)}",
-                hint="give one tensor of each kind for every node",
-            )
+            f"features of {len(features)} nodes, labels of {len(labels)}",
+            hint="give one tensor of each kind for every node",
         )
     for node, (h, y) in enumerate(zip(features, labels, strict=True)):
         _check_node(node, h, y, features[0].shape[-1] if features[0].dim() else 0)
@@ -248,4 +246,4 @@ def _check_node(node: int, h: Tensor, y: Tensor, dim: int) -> None:
         hint = "features are float tensors without nan and infinity"
     else:
         return
-    raise ParameterError(message(what, hint=hint))
+    raise ParameterError(what, hint=hint)

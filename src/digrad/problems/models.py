@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 
 Shape = tuple[int, int, int]
 
@@ -22,14 +22,14 @@ def check_share(name: str, value: float) -> None:
     """Refuse a share that is not between 0 and 1."""
     if not 0 <= value <= 1:
         what = f"{name} must be between 0 and 1, got {value}"
-        raise ParameterError(message(what, hint=f"{name} = 0.5 drops every other number"))
+        raise ParameterError(what, hint=f"{name} = 0.5 drops every other number")
 
 
 def check_heads(width: int, heads: int) -> None:
     """Refuse an attention whose heads cannot share a vector out evenly."""
     if heads < 1 or width < 1 or width % heads:
         what = f"width must be a multiple of heads, got width = {width} and heads = {heads}"
-        raise ParameterError(message(what, hint="try width = 32 and heads = 2"))
+        raise ParameterError(what, hint="try width = 32 and heads = 2")
 
 
 def norm_of(name: str, groups: int) -> Norm:

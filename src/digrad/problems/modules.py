@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from digrad.base.checks import kind_of, real, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, lookup, message, short_repr
+from digrad.base.errors import ParameterError, lookup, short_repr
 from digrad.kernels import Conv2d, GroupNorm, Pair, choose_fastest
 from digrad.problems import evaluation
 from digrad.problems.base import EvaluationCost, Rows, check_numbers, check_place
@@ -101,7 +101,7 @@ class ModuleProblem:
         lookup(dict.fromkeys(("auto", "together", "apart")), way, "way")
         if not isinstance(data, Sequence) or isinstance(data, str | bytes):
             what = f"data must be a list with the samples of each node, got {short_repr(data)}"
-            raise ParameterError(message(what, hint="pass [(inputs, targets), ...]"))
+            raise ParameterError(what, hint="pass [(inputs, targets), ...]")
         whole(len(data), "nodes", least=1)
         whole(batch, "batch", least=1, hint="try 8")
         whole(node_samples, "node_samples", hint="try 1000; 0 takes all")

@@ -9,7 +9,7 @@ from torch import Tensor
 from digrad.base.checks import flag, real, seed_of, whole
 from digrad.base.counters import Sampler
 from digrad.base.digests import arrays_digest
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.problems.base import Rows, check_numbers, check_place, check_tensor
 from digrad.theory.rates import Setting
 
@@ -182,25 +182,21 @@ def _check(A: Tensor, b: Tensor, sigma: float) -> None:
     for name, value in (("A", A), ("b", b)):
         if not check_tensor(value, name).is_floating_point():
             what = f"{name} is a tensor of {value.dtype}"
-            raise ParameterError(message(what, hint=f"pass {name}.double()"))
+            raise ParameterError(what, hint=f"pass {name}.double()")
     if b.dim() != 2 or A.shape not in (b.shape, (*b.shape, b.shape[-1])) or 0 in b.shape:
         raise ParameterError(
-            message(
-                f"A of shape {tuple(A.shape)} does not go with b of shape {tuple(b.shape)}",
-                hint="b is (nodes, dim), A is (nodes, dim, dim) or (nodes, dim)",
-            )
+            f"A of shape {tuple(A.shape)} does not go with b of shape {tuple(b.shape)}",
+            hint="b is (nodes, dim), A is (nodes, dim, dim) or (nodes, dim)",
         )
     real(sigma, "sigma", least=0, hint="0 means no noise")
     exact = A.to("cpu", torch.float64)
     if not (b.isfinite().all() and exact.isfinite().all()):
-        raise ParameterError(message("A or b has entries that are not finite", hint="check both"))
+        raise ParameterError("A or b has entries that are not finite", hint="check both")
     if A.dim() == 3 and not (exact - exact.mT).abs().max() <= 1e-6 * exact.abs().max():
-        raise ParameterError(message("A is not symmetric", hint="pass (A + A.mT) / 2"))
+        raise ParameterError("A is not symmetric", hint="pass (A + A.mT) / 2")
     positive = (exact > 0).all(-1) if A.dim() == 2 else torch.linalg.cholesky_ex(exact).info == 0
     if not positive.all():
         raise ParameterError(
-            message(
-                f"A[{int(positive.int().argmin())}] is not positive definite",
-                hint="in float32 the condition number must stay below about 10⁶",
-            )
+            f"A[{int(positive.int().argmin())}] is not positive definite",
+            hint="in float32 the condition number must stay below about 10⁶",
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 WHY = "a run could not be repeated, as these do not depend on (seed, node, step) alone"
 MOST_NAMED = 3
@@ -25,11 +25,11 @@ def refuse_randomness(module: nn.Module, inputs: Tensor) -> None:
             outputs.append(deepcopy(module)(inputs))
     if not isinstance(outputs[0], Tensor):
         what = f"the module returns a {type(outputs[0]).__name__}, not a tensor"
-        raise ParameterError(message(what, hint="wrap it in one that returns its outputs alone"))
+        raise ParameterError(what, hint="wrap it in one that returns its outputs alone")
     if not torch.allclose(outputs[0], outputs[1], rtol=0, atol=0, equal_nan=True):
         found = _drawing(deepcopy(module), inputs)
         what = f"{_named(found)} in training"
-        raise ParameterError(message(what, WHY, hint=_mended(found)))
+        raise ParameterError(what, WHY, hint=_mended(found))
 
 
 def _drawing(module: nn.Module, inputs: Tensor) -> dict[str, nn.Module]:
@@ -114,4 +114,4 @@ def refuse_lazy(module: nn.Module) -> None:
         if any(nn.parameter.is_lazy(tensor) for tensor in own):
             kind = type(layer).__name__
             what = f"{kind} {name!r} is a lazy layer: its parameters are not made yet"
-            raise ParameterError(message(what, hint="call the module once before: module(inputs)"))
+            raise ParameterError(what, hint="call the module once before: module(inputs)")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.text import number
 from digrad.results.trials import Curve, Floats, Key, Results, Trial
 
@@ -40,7 +40,7 @@ class Criterion(NamedTuple):
                 return cls(metric, target=float(value))
         except ValueError:
             pass
-        raise ParameterError(message(f"cannot compare by {text!r}", hint=f"write {FORMS}"))
+        raise ParameterError(f"cannot compare by {text!r}", hint=f"write {FORMS}")
 
     @property
     def sign(self) -> int:
@@ -110,7 +110,7 @@ def _step(curves: Mapping[Key, Curve], by: Criterion) -> int:
         hint = f"near it are {', '.join(f'{s:,}' for s in sorted(near))}" if near else ""
         hint = hint or "compare runs that were recorded at the same steps"
         what = f"not every trial recorded its {by.metric} at {at}"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return max(common) if by.step is None else by.step
 
 
@@ -276,7 +276,7 @@ def conditions(text: str) -> dict[str, list[str]]:
             if equals:
                 lookup(FIELDS, name.strip(), "field")
             hint = "write FIELD=VALUE, as in algorithm=push-pull,lr=0.1"
-            raise ParameterError(message(f"cannot select by {text!r}", hint=hint))
+            raise ParameterError(f"cannot select by {text!r}", hint=hint)
         else:  # a value, whatever it looks like
             value = part
         values.append(value.strip())
@@ -294,7 +294,7 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
         if not fitting:
             if "=" not in text:
                 hint = "write OLD=NEW, as in push-pull=S-PP"
-                raise ParameterError(message(f"cannot relabel by {text!r}", hint=hint))
+                raise ParameterError(f"cannot relabel by {text!r}", hint=hint)
             every = dict.fromkeys(name for new in names.values() for name in new)
             lookup(every, text.rpartition("=")[0], "run, network or algorithm")
         old = max(fitting, key=len)
@@ -305,7 +305,7 @@ def _renamed(results: Results, labels: Iterable[str]) -> Results:
         twice = next((n for n in new.values() if [*new.values()].count(n) > 1), None)
         if twice is not None:
             what = f"two of the {field}s would be called {twice!r}"
-            raise ParameterError(message(what, hint="give each a label of its own"))
+            raise ParameterError(what, hint="give each a label of its own")
 
     def renamed(trial: Trial) -> Trial:
         run, network, algorithm = (names[f][getattr(trial.key, f)] for f in NAMED)

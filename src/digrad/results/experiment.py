@@ -12,7 +12,6 @@ from digrad.base.errors import (
     FileFormatError,
     ParameterError,
     lookup,
-    message,
     short_repr,
 )
 from digrad.base.files import plain_bytes, toml_of
@@ -197,7 +196,7 @@ class Experiment:
             twice = [label for label in labels if labels.count(label) > 1]
             if twice:
                 what, hint = f"two {key} are called {twice[0]!r}", 'give each its own name = "..."'
-                raise ExperimentError(message(what, hint=hint))
+                raise ExperimentError(what, hint=hint)
 
     def _own_sizes(self) -> list[tuple[str, tuple[float, ...]]]:
         own = [(f"algorithms.{a.label}.lr", a.lr) for a in self.algorithms]
@@ -245,12 +244,12 @@ def load_experiment(path: str | Path, edits: Sequence[str] = ()) -> Experiment:
         table = toml_of(plain_bytes(file))
     except FileNotFoundError:
         hint = "`digrad init` writes an example"
-        raise FileFormatError(message(f"{file}: no such file", hint=hint)) from None
+        raise FileFormatError(f"{file}: no such file", hint=hint) from None
     except (OSError, FileFormatError) as error:
         what = "a folder" if file.is_dir() else error
         hint = "`digrad init` writes an example"
         what = str(what).removeprefix("not a TOML file: ")
-        raise FileFormatError(message(f"{file}: not a TOML file: {what}", hint=hint)) from error
+        raise FileFormatError(f"{file}: not a TOML file: {what}", hint=hint) from error
     try:
         stored = (file.parent / "environment.json").exists()  # with a run, as it was written then
         table = _rename_former_keys(table, quiet=stored)
@@ -331,7 +330,7 @@ def apply_edits(table: MutableMapping[str, Any], edits: Iterable[str]) -> None:
         for key in way:
             place = _within(place, key, text)
         if not isinstance(place, MutableMapping):
-            raise ParameterError(message(f"{text}: there is no table to set {last!r} in"))
+            raise ParameterError(f"{text}: there is no table to set {last!r} in")
         place[last] = value
 
 
@@ -339,7 +338,7 @@ def parse_edit(text: str) -> tuple[str, Any]:
     """Return key and value: written as in a file, as a list without brackets, or a word."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or not all(key.strip().split(".")):
-        raise ParameterError(message(f"cannot set {text!r}", hint=FORM))
+        raise ParameterError(f"cannot set {text!r}", hint=FORM)
     for written in (value, f"[{value}]"):
         try:
             return key.strip(), tomllib.loads(f"value = {written}")["value"]
@@ -359,4 +358,4 @@ def _within(place: Any, key: str, text: str) -> Any:
                 names = (table.get(by) for by in ("algorithm", "topology", "name"))
                 named |= {str(name): table for name in names if name}
         return lookup(named, key, f"part of {text.partition('=')[0]}")
-    raise ParameterError(message(f"{text}: {key!r} is not in a table", hint=FORM))
+    raise ParameterError(f"{text}: {key!r} is not in a table", hint=FORM)

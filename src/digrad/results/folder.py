@@ -32,7 +32,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 from digrad import __version__
-from digrad.base.errors import DigradError, FileFormatError, message, param
+from digrad.base.errors import DigradError, FileFormatError, param
 from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.base.metrics import TIMED, Metric, check_declared, columns_of
 from digrad.base.own_code import OwnCode
@@ -127,15 +127,15 @@ class RunFolder:
         if not self.holds_run:
             if resume:
                 hint = f"start it without {param('resume', True)}"
-                raise RunFolderError(message(f"{self.path} holds no run to resume", hint=hint))
+                raise RunFolderError(f"{self.path} holds no run to resume", hint=hint)
             if os.path.exists(self._job_path(0)):
                 what = f"{self.path} holds jobs of a run, but not the experiment they belong to"
-                raise RunFolderError(message(what, hint=f"name another folder with {param('out')}"))
+                raise RunFolderError(what, hint=f"name another folder with {param('out')}")
             return experiment
         if not resume:
             hint = f"{param('resume', True)} goes on with it; {param('out')} names another folder; "
             hint += "`digrad run --extend` adds to it, `digrad run --force` puts it aside"
-            raise RunFolderError(message(f"{self.path} already holds a run", hint=hint))
+            raise RunFolderError(f"{self.path} already holds a run", hint=hint)
         before = load_experiment(self.path / "experiment.toml")
         _refuse_changes(to_table(before), to_table(experiment))
         # Files are sought where they are now, or the copies here would hide that they changed.
@@ -170,12 +170,12 @@ class RunFolder:
             before = self.network(k)
             if before is not None and before.digest() != net.digest():
                 what = f"the network {label} has changed since the run in {self.path} began"
-                raise RunFolderError(message(what, hint=hint))
+                raise RunFolderError(what, hint=hint)
         for name, own in _by_name(code).items():
             kept = self.path / "code" / name
             if not kept.is_file() or kept.read_bytes() != own.content():
                 what = f"{own.path} has changed since the run in {self.path} began"
-                raise RunFolderError(message(what, hint=f"{hint}; {kept} is as it was"))
+                raise RunFolderError(what, hint=f"{hint}; {kept} is as it was")
 
     def set_aside(self) -> Path:
         """Move the folder out of the way, under the next free name; nothing is lost."""
@@ -187,7 +187,7 @@ class RunFolder:
             except OSError as error:
                 hint = f"name another folder with {param('out')}"
                 what = f"{self.path} cannot be put aside: {error}"
-                raise RunFolderError(message(what, hint=hint)) from error
+                raise RunFolderError(what, hint=hint) from error
         return target
 
     def network_path(self, k: int) -> Path:
@@ -211,7 +211,7 @@ class RunFolder:
             job = _unpack_job(path)
         except DAMAGE as error:
             hint = f"delete {path} to run that job again"
-            raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
+            raise RunFolderError(f"{path} is damaged: {error}", hint=hint) from error
         if made_by is not None:
             _refuse_other_making(path, job.made_by, made_by)
         return job
@@ -226,7 +226,7 @@ class RunFolder:
         """Store a job, whole or not at all; nothing where the run has been taken away."""
         if not self.holds_run:
             what = f"{self.path} was removed or emptied while its run was going on"
-            raise RunFolderError(message(what, hint="run it again, and leave the folder be"))
+            raise RunFolderError(what, hint="run it again, and leave the folder be")
         write_whole(self._job_path(k), _pack_job(job))
 
     def write_metrics(self, jobs: Sequence[JobFile]) -> None:
@@ -325,7 +325,7 @@ def _refuse_other_making(path: Path, was: Mapping[str, str], now: Mapping[str, s
         if was.get(part) != now.get(part):
             what = f"{path} does not belong to this run: its {part} is another"
             hint = f"delete {path} to run that job again, or start a new run with {param('out')}"
-            raise RunFolderError(message(what, hint=hint))
+            raise RunFolderError(what, hint=hint)
 
 
 def _by_name(code: Sequence[OwnCode]) -> dict[str, OwnCode]:
@@ -336,7 +336,7 @@ def _by_name(code: Sequence[OwnCode]) -> dict[str, OwnCode]:
             other = found.setdefault(own.path.name, own)
             if other.path != own.path:
                 what = f"two files of your own are called {own.path.name}"
-                raise RunFolderError(message(what, hint="rename one, or put both into one file"))
+                raise RunFolderError(what, hint="rename one, or put both into one file")
     return found
 
 
@@ -365,9 +365,7 @@ def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: s
             if isinstance(was, Mapping) and isinstance(is_, Mapping):
                 _refuse_changes(was, is_, f"{within}{key}.")
             raise RunFolderError(
-                message(
-                    f"the experiment has changed since this run began: {within}{key} was "
-                    f"{was!r} and is {is_!r}",
-                    hint=f"undo the change, or start a new run with {param('out')}",
-                )
+                f"the experiment has changed since this run began: {within}{key} was "
+                f"{was!r} and is {is_!r}",
+                hint=f"undo the change, or start a new run with {param('out')}",
             )

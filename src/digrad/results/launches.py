@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from time import perf_counter
 
-from digrad.base.errors import FileFormatError, message, param
+from digrad.base.errors import FileFormatError, param
 from digrad.base.files import json_of, plain_bytes, write_whole
 from digrad.results.folder import RunFolderError
 
@@ -45,7 +45,7 @@ class Launch:
             return cls(str(said["launcher"]), str(said["message_dtype"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = f"delete {path} if the run's messages were exact"
-            raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
+            raise RunFolderError(f"{path} is damaged: {error}", hint=hint) from error
 
     def write(self, folder: Path) -> None:
         """Store it, whole or not at all."""
@@ -59,10 +59,8 @@ class Launch:
         rounded = f"`digrad train --message-dtype {self.message_dtype}`"
         again = rounded if self.message_dtype else "`digrad train`"
         raise RunFolderError(
-            message(
-                f"the messages of this run were {before} and would now be {now}",
-                hint=f"go on with {again}, or start a new run with {param('out')}",
-            )
+            f"the messages of this run were {before} and would now be {now}",
+            hint=f"go on with {again}, or start a new run with {param('out')}",
         )
 
 
@@ -133,5 +131,5 @@ def read_seconds(folder: Path) -> dict[Name, dict[int, float]]:
             found.setdefault(name, {})[int(row["step"])] = float(row["seconds"])
     except (KeyError, TypeError, ValueError) as error:
         hint = "remove it: only the seconds of the run are lost with it"
-        raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
+        raise FileFormatError(f"{file} cannot be read: {error}", hint=hint) from error
     return found

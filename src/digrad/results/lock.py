@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from digrad.base.errors import DigradError, FileFormatError, message, param
+from digrad.base.errors import DigradError, FileFormatError, param
 from digrad.base.files import WriteError, plain_file, write_whole
 
 LOCK, WRITER = ".lock", ".writer.json"
@@ -36,7 +36,7 @@ def locked(folder: Path, part: str = "") -> Iterator[None]:
         raise _locked_error(folder, part) from None
     except OSError as error:
         hint = "choose a folder that can be written to"
-        raise WriteError(message(f"cannot write {folder}: {error}", hint=hint)) from error
+        raise WriteError(f"cannot write {folder}: {error}", hint=hint) from error
     try:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         said = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
@@ -61,7 +61,7 @@ def _locked_error(folder: Path, part: str = "") -> LockedError:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         who = "another process"
     hint = f"wait until it is done, or name another folder with {param('out')}"
-    return LockedError(message(f"{folder / part} is being written by {who}", hint=hint))
+    return LockedError(f"{folder / part} is being written by {who}", hint=hint)
 
 
 def is_locked(folder: Path) -> bool:

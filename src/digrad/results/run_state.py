@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from digrad.base.errors import DigradError, FileFormatError, ParameterError, message
+from digrad.base.errors import DigradError, FileFormatError, ParameterError
 from digrad.base.files import WriteError, json_of, plain_bytes, plain_file, write_whole
 from digrad.base.metrics import METRICS, VALUES, Metric, by_interest
 from digrad.base.text import duration
@@ -72,7 +72,7 @@ def state_of(folder: str | Path) -> RunState:
     if not os.path.lexists(path / "experiment.toml"):
         lacks = "has no experiment.toml" if path.is_dir() else "is not a folder"
         hint = "pass a folder that a run has written; `digrad runs` lists them"
-        raise ParameterError(message(f"{path} {lacks}", hint=hint))
+        raise ParameterError(f"{path} {lacks}", hint=hint)
     size, changed = _size_and_change(path)
     try:
         if (path / "experiment.toml").is_symlink():
@@ -100,7 +100,7 @@ def states(folder: str | Path) -> list[RunState]:
     path = Path(folder)
     if not path.is_dir():
         hint = "pass the folder that your run folders are in"
-        raise ParameterError(message(f"{path} is not a folder", hint=hint))
+        raise ParameterError(f"{path} is not a folder", hint=hint)
     return [state_of(found) for found in _find_runs(path, DEPTH)]
 
 

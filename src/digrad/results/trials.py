@@ -18,7 +18,6 @@ from digrad.base.errors import (
     ParameterError,
     UnknownNameError,
     lookup,
-    message,
     param,
     short_repr,
 )
@@ -126,7 +125,7 @@ class Results:
                 trials.append(Trial(key, seed, end if end >= 0 else None))
         if not parts:
             hint = f"go on with the run first: {param('resume', True)}"
-            raise ParameterError(message(f"the run {run} has recorded nothing yet", hint=hint))
+            raise ParameterError(f"the run {run} has recorded nothing yet", hint=hint)
         trial, step, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         columns = dict(zip((*VALUES, *own, *TIMED), values.T, strict=True))
         steps_at = trial.astype(np.int64), step.astype(np.int64)
@@ -146,7 +145,7 @@ class Results:
         paths = [_folder(folder) for folder in folders]
         if not paths or len({path.resolve() for path in paths}) < len(paths):
             what = f"cannot read {len(paths)} folders: {', '.join(map(str, paths)) or 'none given'}"
-            raise ParameterError(message(what, hint="pass one or more folders, each of them once"))
+            raise ParameterError(what, hint="pass one or more folders, each of them once")
         index: dict[Trial, int] = {}
         parts: list[list[Floats]] = []
         told = [_read_run_header(path) for path in paths]
@@ -158,7 +157,7 @@ class Results:
                 parts += _read(path / "metrics.csv", run, index, recorded)
             except (OSError, csv.Error) as error:
                 what = f"{path / 'metrics.csv'} cannot be read: {error}"
-                raise FileFormatError(message(what, hint=STOPPED)) from error
+                raise FileFormatError(what, hint=STOPPED) from error
         who, step, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.lexsort((step, who))
         trial, step = who[order].astype(np.int64), step[order]
@@ -210,7 +209,7 @@ class Results:
         found = {curve.key: curve for curve in curves if len(curve.steps)}
         if not found:
             hint = f"recorded are: {', '.join(self.metrics) or 'none'}"
-            raise ParameterError(message(f"no trial recorded its {metric}", hint=hint))
+            raise ParameterError(f"no trial recorded its {metric}", hint=hint)
         return found
 
     def _curve(self, group: list[int], column: Floats) -> Curve:
@@ -244,7 +243,7 @@ class Results:
         if not keep.any():
             said = ", ".join(f"{part}={short_repr(choice)}" for part, choice in wanted.items())
             hint = "ask for fewer things at once"
-            raise ParameterError(message(f"no trial has all of {said}", hint=hint))
+            raise ParameterError(f"no trial has all of {said}", hint=hint)
         return self._some(keep)
 
     def kept(self, wanted: Callable[[Trial], bool]) -> "Results":
@@ -256,7 +255,7 @@ class Results:
         keep = np.array([wanted(trial) for trial in self.trials], dtype=bool)
         if not keep.any():
             what = "every trial diverged, or none came to the target"
-            raise ParameterError(message(what, hint="try smaller step sizes, or another target"))
+            raise ParameterError(what, hint="try smaller step sizes, or another target")
         return self._some(keep)
 
     def _some(self, keep: NDArray[np.bool_]) -> "Results":
@@ -275,7 +274,7 @@ def _check_there(name: str, have: Sequence[str], part: str) -> None:
     said = _number(name)
     near = sorted(dict.fromkeys(have), key=lambda one: abs(_number(one) - said))[:3]
     hint = f"nearest are {', '.join(sorted(near, key=_number))}"
-    raise UnknownNameError(message(f"no trial has {part} {name}", hint=hint))
+    raise UnknownNameError(f"no trial has {part} {name}", hint=hint)
 
 
 def _number(text: str) -> float:
@@ -293,7 +292,7 @@ def _format_value(value: str | float, part: str) -> str:
         return str(float(value))
     except ValueError:
         what = f"a step size is a number, got {short_repr(value)}"
-        raise ParameterError(message(what, hint="as in lr=0.1")) from None
+        raise ParameterError(what, hint="as in lr=0.1") from None
 
 
 def _merge_metrics(declared: Sequence[Iterable[Metric]]) -> dict[str, Metric]:
@@ -302,7 +301,7 @@ def _merge_metrics(declared: Sequence[Iterable[Metric]]) -> dict[str, Metric]:
     for metric in (metric for some in declared for metric in some):
         if own.setdefault(metric.name, metric).better != metric.better:
             what = f"the metric {metric.name} is better the less in one run, the more in another"
-            raise ParameterError(message(what, hint="look at these runs one by one"))
+            raise ParameterError(what, hint="look at these runs one by one")
     return own
 
 
@@ -313,7 +312,7 @@ def _folder(folder: str | Path) -> Path:
         lacks = "has no metrics.csv" if path.is_dir() else "is not a folder"
         if (path / "study.json").is_file():
             hint = f"it is a study, not a run; see {path / 'report.html'}"
-        raise ParameterError(message(f"{path} {lacks}", hint=hint))
+        raise ParameterError(f"{path} {lacks}", hint=hint)
     return path
 
 
@@ -341,7 +340,7 @@ def _read_run_header(path: Path) -> _RunHeader:
             said = toml_of(plain_bytes(file))
     except (OSError, ValueError) as error:
         hint = "mend the file, or remove it to call the run by its folder"
-        raise FileFormatError(message(f"{file} cannot be read: {error}", hint=hint)) from error
+        raise FileFormatError(f"{file} cannot be read: {error}", hint=hint) from error
     name, steps = said.get("name"), said.get("steps")
     known = name if isinstance(name, str) and name else path.resolve().name
     tried, metrics = _listed(said, "tried", float), _listed(said, "metrics", str)
@@ -379,16 +378,16 @@ def _read(
         header = [present_name(name, "field", quiet=True) for name in first]
         for name in (name for name in REQUIRED if name not in header):
             hint = f"the first line must have: {','.join(REQUIRED)}"
-            raise FileFormatError(message(f"{path} has no column {name!r}", hint=hint))
+            raise FileFormatError(f"{path} has no column {name!r}", hint=hint)
         while chunk := list(islice(reader, CHUNK)):
             try:
                 cells = zip(header, *filter(None, chunk), strict=True)
                 parts.append(_part({name: texts for name, *texts in cells}, run, index, recorded))
             except (ValueError, OverflowError) as error:
                 where = _blame(header, chunk, reader.line_num - len(chunk) + 1, recorded)
-                raise FileFormatError(message(f"{path}, {where}", hint=STOPPED)) from error
+                raise FileFormatError(f"{path}, {where}", hint=STOPPED) from error
     if not any(len(part[0]) for part in parts):
-        raise FileFormatError(message(f"{path} has no rows", hint=STOPPED))
+        raise FileFormatError(f"{path} has no rows", hint=STOPPED)
     return parts
 
 
@@ -430,4 +429,4 @@ def _check_unique(trials: Sequence[Trial], who: Integers, steps: Floats) -> None
         run, network, algorithm, lr = again[0].key
         what = f"{run}: {algorithm} on {network}, step size {lr:g}, seed {again[0].seed}"
         hint = "give each network and each algorithm of a run a label of its own"
-        raise FileFormatError(message(f"{what} is there twice", hint=hint))
+        raise FileFormatError(f"{what} is there twice", hint=hint)

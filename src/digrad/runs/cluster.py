@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from digrad.base.errors import DigradError, ParameterError, message, param, short_repr
+from digrad.base.errors import DigradError, ParameterError, param, short_repr
 from digrad.runs.cluster_worker import collect, do_job
 from digrad.runs.dispatch import Settings, log
 from digrad.runs.planning import Job
@@ -123,7 +123,7 @@ class ClusterPool:
             what = f"the cluster no longer answers ({type(error).__name__}: {error})"
             resume = param("resume", True)
             hint = f"what is done is kept: go on with {resume}, once the cluster is back"
-            raise ClusterError(message(what, hint=hint)) from error
+            raise ClusterError(what, hint=hint) from error
 
     def close(self) -> None:
         """Leave the cluster; a client of our own is closed."""
@@ -173,12 +173,12 @@ def _client(cluster: Any) -> tuple[Any, bool]:
         from distributed import Client
     except ImportError:
         hint = 'install it: pip install "digrad[cluster]"'
-        raise ParameterError(message("clusters need Dask, which is not here", hint=hint)) from None
+        raise ParameterError("clusters need Dask, which is not here", hint=hint) from None
     if isinstance(cluster, Client):
         return cluster, False
     if not isinstance(cluster, str) and not hasattr(cluster, "scheduler_address"):
         hint = "pass the address of a scheduler (tcp://host:8786), a Dask client or a Dask cluster"
-        raise ParameterError(message(f"cluster cannot be {short_repr(cluster)}", hint=hint))
+        raise ParameterError(f"cluster cannot be {short_repr(cluster)}", hint=hint)
     try:
         make: Any = Client
         return make(cluster, timeout=CONNECT, set_as_default=False), True
@@ -186,4 +186,4 @@ def _client(cluster: Any) -> tuple[Any, bool]:
         where = cluster if isinstance(cluster, str) else cluster.scheduler_address
         what = f"no scheduler answers at {short_repr(where)}: {type(error).__name__}: {error}"
         hint = "start one with `dask scheduler`, and name the address that it prints"
-        raise ClusterError(message(what, hint=hint)) from error
+        raise ClusterError(what, hint=hint) from error

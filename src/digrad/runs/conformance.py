@@ -18,7 +18,7 @@ from digrad.algorithms import conformance as of_algorithms
 from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.trials import Rehearsal, relative_gap, suitable_network
 from digrad.base.check_results import Check, CheckResult, FailedCheckError, run_checks
-from digrad.base.errors import DigradError, ParameterError, lookup, message
+from digrad.base.errors import DigradError, ParameterError, lookup
 from digrad.base.own_code import is_own, load_object
 from digrad.clocks import Clock
 from digrad.engines.event_state import (
@@ -71,7 +71,7 @@ def check_target(target: str) -> Iterator[CheckResult]:
         checks = dict(ASYNCHRONOUS_CHECKS)
     elif isinstance(subject, Method):
         what = f"{target} is a pairwise method, for which there are no checks"
-        raise ParameterError(message(what, hint="simulate it: dg.simulate(problem, net, it)"))
+        raise ParameterError(what, hint="simulate it: dg.simulate(problem, net, it)")
     with torch.no_grad():
         yield from run_checks(checks, subject)
 
@@ -92,7 +92,7 @@ def _made(found: Any, target: str) -> Any:
         hint = "derive it from Algorithm: class Name(Algorithm[State])"
     else:
         hint = "a problem has nodes, dim, start, sample, gradient, loss and full_gradient"
-    raise ParameterError(message(f"{target} is neither algorithm nor problem", hint=hint))
+    raise ParameterError(f"{target} is neither algorithm nor problem", hint=hint)
 
 
 def _called(make: Any, target: str) -> Any:
@@ -108,7 +108,7 @@ def _called(make: Any, target: str) -> Any:
     if lacking:
         what = f"{target} cannot be made without {', '.join(lacking)}"
         hint = f"give {lacking[0]} a default, or name an object that is made already"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return make(**used)
 
 

@@ -15,7 +15,7 @@ from time import monotonic
 from types import FunctionType
 from typing import Any, Protocol
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError
 from digrad.results.folder import JobFile, Store
 from digrad.runs.planning import NOT_BY_NAME, Job, Overrides, Plan
 from digrad.runs.worker import At, Failed, NotSentError, Order, Stored, Task
@@ -187,7 +187,7 @@ class _Dispatcher:
         what = f"{worker} {how} at {job.algorithm} on {job.network}"
         if self._died[job.index] >= TRIES:
             hint = "look at its output above; where memory is short, take fewer workers"
-            raise WorkerError(message(f"{what}, as did {TRIES - 1} before it", hint=hint))
+            raise WorkerError(f"{what}, as did {TRIES - 1} before it", hint=hint)
         log.warning("%s; another goes on from step %d", what, kept.t if kept else 0)
         self._left.insert(0, job)
 

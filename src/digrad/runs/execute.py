@@ -5,7 +5,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.results.experiment import Experiment
 from digrad.results.folder import JobFile, MemoryStore, RunFolder, Store
 from digrad.results.launches import Launch
@@ -96,7 +96,7 @@ def run_in_memory(
 def do_jobs(settings: Settings, store: Store, workers: int | None, cluster: Any = None) -> None:
     """Do all jobs from where they stand: here, in several processes, or on other machines."""
     if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ParameterError(message(f"workers must be at least 1, got {workers!r}"))
+        raise ParameterError(f"workers must be at least 1, got {workers!r}")
     if cluster is not None:
         _on_cluster(settings, store, workers, cluster)
         return
@@ -124,7 +124,7 @@ def _on_cluster(settings: Settings, store: Store, workers: int | None, cluster: 
     except NotSentError as error:
         hint = "put classes into a module that workers have too, or run without a cluster"
         what = f"the cluster cannot be given all that the run needs: {error}"
-        raise ParameterError(message(what, hint=hint)) from error
+        raise ParameterError(what, hint=hint) from error
 
 
 def _most_workers(workers: int | None, work: Plan) -> int:
@@ -133,7 +133,7 @@ def _most_workers(workers: int | None, work: Plan) -> int:
         return most_workers(work)
     if workers > 1 and on_gpu(work.jobs[0]):
         what = f"{workers} workers cannot share one GPU: there jobs run side by side in one process"
-        raise ParameterError(message(what, hint="leave the number of workers out"))
+        raise ParameterError(what, hint="leave the number of workers out")
     return workers
 
 

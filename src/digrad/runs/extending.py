@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from digrad.base.errors import message
 from digrad.base.tables import typed
 from digrad.results.experiment import Experiment, ExperimentError, load_experiment, parse_edit
 from digrad.results.folder import JobFile, RunFolder
@@ -75,18 +74,18 @@ def grow_experiment(small: Experiment, changes: Sequence[str], every: int) -> Ex
         key, value = parse_edit(text)
         if key not in GROWING:
             hint = f"a run grows in {', '.join(GROWING)}; a new run can change anything"
-            raise ExperimentError(message(f"{key} of a run cannot be extended", hint=hint))
+            raise ExperimentError(f"{key} of a run cannot be extended", hint=hint)
         given[key] = typed(value, GROWING[key], key)
         before, after = getattr(small, key), given[key]
         if key == "steps":
             if after < before:
                 what = f"the run has {before} steps, and cannot be extended to {after}"
-                raise ExperimentError(message(what, hint="a new run can have fewer"))
+                raise ExperimentError(what, hint="a new run can have fewer")
         elif after[: len(before)] != before:
             told = ",".join(f"{value:g}" for value in before)
             what = f"{key} must have all old ones, in their order"
             hint = f"begin with those that are there: {key}={told},..."
-            raise ExperimentError(message(what, hint=hint))
+            raise ExperimentError(what, hint=hint)
     was = (len(small.lr), len(small.seeds))
     trials = "seeds" in given or "lr" in given
     history = (*small.grown_from, was) if trials else small.grown_from

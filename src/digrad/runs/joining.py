@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 
 GIVEN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # by torchrun, to every process
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -46,7 +46,7 @@ def joined(device: str, timeout: float) -> Iterator[str]:
         except (RuntimeError, ValueError) as error:
             what = f"the processes did not find each other: {error}"
             hint = "look at the output of the others, and at the address and port of the first"
-            raise JoinError(message(what, hint=hint)) from error
+            raise JoinError(what, hint=hint) from error
         yield place
         # Not after an error: others may be gone, and saying goodbye to them would wait.
         with suppress(RuntimeError):
@@ -93,11 +93,9 @@ def _check_environment() -> None:
     lacking = [name for name in GIVEN if name not in os.environ]
     if lacking:
         raise ParameterError(
-            message(
-                f"this is not one of several processes: {', '.join(lacking)} is not set",
-                hint="start it with `torchrun --standalone --nproc-per-node 4 SCRIPT.py`, or "
-                "`-m digrad train FILE` instead of the script",
-            )
+            f"this is not one of several processes: {', '.join(lacking)} is not set",
+            hint="start it with `torchrun --standalone --nproc-per-node 4 SCRIPT.py`, or "
+            "`-m digrad train FILE` instead of the script",
         )
 
 

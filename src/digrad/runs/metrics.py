@@ -9,7 +9,7 @@ from torch import Tensor
 
 from digrad.algorithms.contract import MessageCounts, Method, Needs
 from digrad.algorithms.counting import costs, link_bytes
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.metrics import SENT, VALUES, Metric
 from digrad.networks.network import Network
 from digrad.networks.registry import AnyNetwork
@@ -186,7 +186,7 @@ def _checked(found: dict[str, Tensor], xhat: Tensor, own: Sequence[Metric]) -> d
             has = tuple(getattr(value, "shape", ())) or type(value).__name__
             what = f"measure() gives {has} for the metric {metric.name}"
             hint = f"give one number per trial, a tensor of shape {tuple(xhat.shape[:-1])}"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
     return found
 
 
@@ -201,7 +201,7 @@ def _refuse_unmeasured(problem: Problem, metrics: Sequence[str]) -> None:
     for name in metrics:
         if name not in has:
             what = f"the metric {name} means nothing for {type(problem).__name__}"
-            raise ParameterError(message(what, hint=f"it has {', '.join(has)}"))
+            raise ParameterError(what, hint=f"it has {', '.join(has)}")
 
 
 def _link_bytes(

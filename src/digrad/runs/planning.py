@@ -17,7 +17,7 @@ from digrad.algorithms.needs import check
 from digrad.algorithms.transit import remember_in_transit
 from digrad.base.choices import defaults
 from digrad.base.digests import arrays_digest, text_digest
-from digrad.base.errors import DigradError, ParameterError, lookup, message, param
+from digrad.base.errors import DigradError, ParameterError, lookup, param
 from digrad.base.machine import check_memory
 from digrad.base.own_code import OwnCode, is_own
 from digrad.base.tables import arguments
@@ -213,7 +213,7 @@ def check_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         hint = f"use {param('device', 'cpu')}"
         what = f"device {name!r} cannot be used: {error}"
-        raise ParameterError(message(what, hint=hint)) from error
+        raise ParameterError(what, hint=hint) from error
     return device
 
 
@@ -225,7 +225,7 @@ def _look_up(table: Mapping[str, Any], name: str, what: str, experiment: Experim
     if name in NOT_BY_NAME:
         what = f"the {what} of this run was an object in Python: no file can bring it back"
         hint = "go on with it from Python: dg.simulate(..., out=FOLDER, resume=True)"
-        raise ExperimentError(message(what, hint=hint))
+        raise ExperimentError(what, hint=hint)
     if is_own(name):
         return OwnCode.find(name, experiment.folders).load()
     return lookup(table, name, what)
@@ -239,10 +239,8 @@ def _networks(experiment: Experiment, given: Overrides) -> dict[str, AnyNetwork]
     if len({net.n for net in networks.values()}) > 1:
         found = ", ".join(f"{name}: {net.n}" for name, net in networks.items())
         raise ExperimentError(
-            message(
-                f"all networks need the same number of nodes, got {found}",
-                hint="set n, or run them as two experiments",
-            )
+            f"all networks need the same number of nodes, got {found}",
+            hint="set n, or run them as two experiments",
         )
     return networks
 
@@ -259,7 +257,7 @@ def _problem(
         told["precision"] = experiment.precision
     elif experiment.precision != "full":
         what = f'precision = "{experiment.precision}" is for modules; {spec.kind} knows one only'
-        raise ExperimentError(message(what, hint='leave it out; dtype = "float32" is the shortest'))
+        raise ExperimentError(what, hint='leave it out; dtype = "float32" is the shortest')
     try:
         problem = make(**{key: told[key] for key in told if key in takes}, **given)
     except DigradError as error:
@@ -267,7 +265,7 @@ def _problem(
     if not isinstance(problem, Problem):
         what = f"{spec.kind} makes a {type(problem).__name__}, which is not a problem"
         hint = "it needs nodes, dim, start, sample, gradient, loss and full_gradient"
-        raise ExperimentError(message(what, hint=hint))
+        raise ExperimentError(what, hint=hint)
     return problem
 
 
@@ -306,7 +304,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
     method: Any = _make(make, spec.params, f"algorithms.{spec.label}")
     if not isinstance(method, Method):
         hint = "derive its class from digrad.Algorithm"
-        raise ExperimentError(message(f"{spec.algorithm} is not an algorithm", hint=hint))
+        raise ExperimentError(f"{spec.algorithm} is not an algorithm", hint=hint)
     if spec.compress:
         try:
             method = compressed(method, spec.compress)
@@ -316,7 +314,7 @@ def method_of(experiment: Experiment, spec: AlgorithmSpec) -> Method[Any]:
         return cast(Method[Any], method)
     if not isinstance(method, Algorithm):
         what = f"{spec.label} is asynchronous, and estimators go with synchronous methods"
-        raise ExperimentError(message(what, hint="leave the estimator out"))
+        raise ExperimentError(what, hint="leave the estimator out")
     where = f"algorithms.{spec.label}.estimator"
     params = {key: value for key, value in spec.estimator.items() if key != "kind"}
     kind = lookup(ESTIMATORS, str(spec.estimator.get("kind", "saga")), f"kind in {where}")
@@ -332,7 +330,7 @@ def _check_on_a_clock(make: Any, spec: AlgorithmSpec, experiment: Experiment) ->
     for key in sorted(only & {*spec.params}):
         what = f"algorithms.{spec.label}: {spec.algorithm} has {key} on a clock only; without one "
         what += "all nodes take their steps together"
-        raise ExperimentError(message(what, hint=f"add a table [clock], or leave {key} out"))
+        raise ExperimentError(what, hint=f"add a table [clock], or leave {key} out")
 
 
 def _make(make: Callable[..., Any], params: Mapping[str, Any], where: str) -> Any:
@@ -369,7 +367,7 @@ def _scale(experiment: Experiment, method: Method[Any], net: AnyNetwork) -> floa
     if by_theorem:
         if isinstance(net, Timetable):
             what = "the theorem's step is for a network that stays as it is, not for a timetable"
-            raise ExperimentError(message(what, hint='use the schedule "constant"'))
+            raise ExperimentError(what, hint='use the schedule "constant"')
         given = arguments(Setting, experiment.schedule.params, "schedule", ("T",))
         setting = Setting(**given, T=experiment.steps)
         theorem = gamma_theorem(constants(net), setting) * n_pi
@@ -433,13 +431,13 @@ def _step_mode(
     if experiment.compile == "always" and sparse:
         hint = 'set compile = "auto", which leaves it alone'
         what = f'compile = "always" cannot fuse the sparse products of {problem.nodes} nodes'
-        raise ExperimentError(message(what, hint=hint))
+        raise ExperimentError(what, hint=hint)
     # Inner optimizers may count steps in Python, and modules may have branches.
     if not (method.traceable and getattr(problem, "traceable", True)):
         if experiment.compile == "always":
             what = 'compile = "always" cannot fuse what an inner optimizer of torch.optim or a '
             what += "module that is computed node by node decides in Python"
-            raise ExperimentError(message(what, hint='set compile = "auto"'))
+            raise ExperimentError(what, hint='set compile = "auto"')
         return StepMode("single", "plain")
     if experiment.compile == "always":
         return StepMode(several, "compiled")

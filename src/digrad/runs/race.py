@@ -13,7 +13,7 @@ import torch
 
 from digrad.algorithms import Method, as_method, check
 from digrad.base.checks import real
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.base.tables import arguments
 from digrad.clocks import Clock, clock
 from digrad.networks import AnyNetwork
@@ -69,7 +69,7 @@ def read_clock(text: str) -> Clock:
         said = str(error).partition(" (at")[0]  # places are those of a line made here
         what = f"the clock {text!r} cannot be read: {said}"
         hint = """key=value with commas between, words in quotes: "distribution='heavy-tailed'\""""
-        raise ParameterError(message(what, hint=hint)) from error
+        raise ParameterError(what, hint=hint) from error
     return clock(**arguments(clock, table, "clock", ("folders",)))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore
 
 from digrad.algorithms.contract import Algorithm
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.faults import PeerError, next_corner
 from digrad.engines.processes.handshake import exchange_hellos
@@ -46,7 +46,7 @@ class Coordinator:
     def __init__(self, timeout: float) -> None:
         if not dist.is_initialized():
             hint = "call torch.distributed.init_process_group() first, under torchrun"
-            raise ParameterError(message("there is no process group", hint=hint))
+            raise ParameterError("there is no process group", hint=hint)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.first = self.rank == 0
         self._timeout, self._rounds = timeout, 0
@@ -105,7 +105,7 @@ class Scalars:
         """Raise if TensorBoard is not installed, before the work starts."""
         if find_spec("tensorboard") is None:
             hint = "pip install 'digrad[tensorboard]'"
-            raise ParameterError(message("TensorBoard is not installed", hint=hint))
+            raise ParameterError("TensorBoard is not installed", hint=hint)
 
     def arrived(self, engine: Any) -> None:
         """Stop the clock: measuring is not part of a step."""
@@ -249,5 +249,5 @@ def _broadcast(array: NDArray[Any] | None, shape: list[int], kind: Any) -> NDArr
             dist.broadcast(torch.from_numpy(sent), src=0)
         except RuntimeError as error:
             what = f"the stored state did not reach all ranks: {error}"
-            raise PeerError(message(what, hint="look at the output of the others")) from error
+            raise PeerError(what, hint="look at the output of the others") from error
     return sent

@@ -14,7 +14,7 @@ from digrad.algorithms.contract import Algorithm, Method, Mixer, method_name
 from digrad.algorithms.estimators import EstimatedMethod
 from digrad.algorithms.wrapper import join_state, without
 from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.problems.base import Buffered, Compiled, FiniteSum, Problem
 from digrad.runs.recording import Block, CudaRecording, cloned
 
@@ -64,7 +64,7 @@ class Trials:
     def __post_init__(self) -> None:
         if len(self.seeds) != len(self.lr):
             what = f"{len(self.seeds)} seeds and {len(self.lr)} step sizes"
-            raise ParameterError(message(what, hint="give every trial one of each"))
+            raise ParameterError(what, hint="give every trial one of each")
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -104,7 +104,7 @@ class Recursion:
     def __post_init__(self) -> None:
         if self.mode.steps == "recorded" and not self.engine.nodes.is_cuda:
             hint = "take fused or single steps there"
-            raise ParameterError(message("steps can be recorded on a GPU only", hint=hint))
+            raise ParameterError("steps can be recorded on a GPU only", hint=hint)
         check_samples(self.algorithm, self.problem)
         check_nodes(self.engine.n, self.problem)
 
@@ -360,7 +360,7 @@ def check_nodes(n: int, problem: Problem) -> None:
     """Refuse a problem for another number of nodes."""
     if n != problem.nodes:
         what = f"the network has {n} nodes, the problem {problem.nodes}"
-        raise ParameterError(message(what, hint="give every node of the network its own data"))
+        raise ParameterError(what, hint="give every node of the network its own data")
 
 
 def check_gradient(g: Tensor, x: Tensor) -> None:
@@ -369,7 +369,7 @@ def check_gradient(g: Tensor, x: Tensor) -> None:
         what = f"the problem's gradient has shape {tuple(g.shape)} and type {g.dtype} at "
         what += f"points of shape {tuple(x.shape)} and type {x.dtype}"
         hint = "gradient() returns one row per point, in the type of start()"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
 
 
 def check_samples(algorithm: Method[Any], problem: Problem) -> None:
@@ -378,4 +378,4 @@ def check_samples(algorithm: Method[Any], problem: Problem) -> None:
         what = f"{method_name(algorithm)} remembers the gradients of samples, and "
         what += f"{type(problem).__name__} does not say which it draws"
         hint = 'use the problem "logistic", or one with sizes, numbers, sample_gradient and '
-        raise ParameterError(message(what, hint=hint + "local_gradient"))
+        raise ParameterError(what, hint=hint + "local_gradient")

@@ -9,7 +9,7 @@ from math import cos, pi
 from typing import TypeAlias
 
 from digrad.base.checks import kind_of, real, whole
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 Schedule: TypeAlias = Callable[[int], float]
 
@@ -123,7 +123,7 @@ class Warmup:
         whole(self.steps, "steps", least=1)
         if not callable(self.then):
             raise ParameterError(
-                message(f"then must be a schedule, got {self.then!r}", hint="pass then=Constant()")
+                f"then must be a schedule, got {self.then!r}", hint="pass then=Constant()"
             )
 
     def __call__(self, t: int) -> float:

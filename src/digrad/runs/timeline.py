@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from digrad.algorithms import Method
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.own_code import is_own
 from digrad.networks import AnyNetwork, as_any
 from digrad.results.experiment import Experiment, load_experiment
@@ -38,7 +38,7 @@ def timelines(folder: str | Path, until: float = 0.0) -> list[Timeline]:
     clock = clock_of(experiment)
     if clock is None:
         what = f"{folder} has no clock, so it has no timeline"
-        raise ParameterError(message(what, hint="put [clock] into the experiment and run it"))
+        raise ParameterError(what, hint="put [clock] into the experiment and run it")
     n = _network(store, experiment, experiment.networks[0].label).n
     some = clock.compute_times(np.repeat(np.arange(n), 20), np.tile(np.arange(20), n))
     end = until or GRADIENTS * float(np.median(some))

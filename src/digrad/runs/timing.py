@@ -10,7 +10,7 @@ from digrad.algorithms.asynchronous import Asynchronous
 from digrad.algorithms.contract import Algorithm, Method, method_name
 from digrad.algorithms.counting import MixerCall, costs, exchanges
 from digrad.algorithms.pairwise import Pairwise
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.clocks import Clock
 from digrad.clocks.bounded_staleness import BoundedStalenessCalendar
 from digrad.clocks.calendar import Calendar
@@ -134,13 +134,13 @@ def timing(method: Method[Any], net: AnyNetwork, clock: Clock, sizes: MessageSiz
         what = f"{method_name(method)} takes a network that stays as it is, not a timetable: "
         what += "nodes that act by themselves have no steps in common"
         hint = "drop every, keep and loss; a clock has delays and losses of its own"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     if isinstance(method, Asynchronous):
         return asynchronous_timing(method, net, clock, sizes)
     if isinstance(method, Pairwise):
         return _pairwise_timing(method, net, clock, sizes)
     what = f"{method_name(method)} is none of the kinds of methods that run on a clock"
-    raise ParameterError(message(what, hint="derive it from Algorithm, Asynchronous or Pairwise"))
+    raise ParameterError(what, hint="derive it from Algorithm, Asynchronous or Pairwise")
 
 
 def synchronous_timing(
@@ -158,7 +158,7 @@ def asynchronous_timing(
     if method.loses and clock.loss:
         what = f"{method_name(method)} loses for good what is in a lost message, and the clock "
         what += f"loses {clock.loss:g} of them"
-        raise ParameterError(message(what, hint="use r-fast or rasgp, or set loss = 0"))
+        raise ParameterError(what, hint="use r-fast or rasgp, or set loss = 0")
     counts = costs(method).traffic
     by_pull = counts.pull_vectors * sizes.vector + counts.pull_scalars * sizes.scalar
     by_push = counts.push_vectors * sizes.vector + counts.push_scalars * sizes.scalar

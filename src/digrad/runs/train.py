@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from digrad.algorithms.contract import Algorithm
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.engine import Processes
 from digrad.engines.processes.routes import bounds_of
 from digrad.results.experiment import Experiment, load_experiment, parse_experiment, to_table
@@ -127,7 +127,7 @@ def _checked(work: Plan, world: int) -> Plan:
     for job in work.jobs:
         if not isinstance(job.method, Algorithm):
             what = f"{job.algorithm} is asynchronous, and training on processes goes in steps"
-            raise ParameterError(message(what, hint="simulate it: digrad run FILE"))
+            raise ParameterError(what, hint="simulate it: digrad run FILE")
     return work
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.results.best import Best, Criterion, Outcomes, best_of, group_by_method, outcomes
 from digrad.results.experiment import AlgorithmSpec, Experiment
 from digrad.results.folder import JobFile, RunFolder
@@ -51,14 +51,14 @@ class Grid(NamedTuple):
             if isinstance(error, ParameterError):
                 raise
             hint = "write LEAST:MOST:POINTS, as in 0.001:10:16"
-            raise ParameterError(message(f"{text!r} is no grid", hint=hint)) from None
+            raise ParameterError(f"{text!r} is no grid", hint=hint) from None
 
     def checked(self) -> "Grid":
         """Return it if there is something to choose from."""
         if not 0 < self.least < self.most < float("inf") or not 2 <= self.points <= 1000:
             what = f"a grid of {self.points} step sizes from {self.least:g} to {self.most:g}"
             hint = "take 2 to 1000 of them, from a small to a large number above 0"
-            raise ParameterError(message(f"{what} leaves no choice", hint=hint))
+            raise ParameterError(f"{what} leaves no choice", hint=hint)
         return self
 
     @property
@@ -197,7 +197,7 @@ def chosen(experiment: Experiment, best: Sequence[Best], tried: Sequence[float])
         own = {b.network: b.lr for b in best if b.algorithm == spec.label}
         if all(lr != lr for lr in own.values()):
             what = f"{spec.label} diverged with every step size of the grid"
-            raise ParameterError(message(what, hint="begin the grid at a smaller one"))
+            raise ParameterError(what, hint="begin the grid at a smaller one")
         sized: dict[str, tuple[float, ...]] = {
             network: (min(tried) if lr != lr else lr,) for network, lr in own.items()
         }

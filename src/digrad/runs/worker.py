@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from digrad.base.errors import DigradError, message
+from digrad.base.errors import DigradError
 
 if TYPE_CHECKING:
     from digrad.results.folder import JobFile
@@ -123,7 +123,7 @@ def do_job(order: bytes, task: Task, threads: int, send: Send) -> None:
         if job.made_by.get(part) != text:
             what = f"the {part} of {job.algorithm} on {job.network} has changed since the run began"
             hint = "undo the change, or run it with one worker"
-            raise RunFolderError(message(what, hint=hint))
+            raise RunFolderError(what, hint=hint)
     own, store = replace(work, jobs=[job]), RemoteStore(task, send)
     carry_out(own, store, Execution(), lambda job, t: send(At(job.index, t)), checkpoint_seconds)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from digrad.base.errors import MissingLibraryError, ParameterError, message
+from digrad.base.errors import MissingLibraryError, ParameterError
 from digrad.base.files import write_whole
 from digrad.base.metrics import TIMED, VALUES, columns_of
 from digrad.results.trials import Results
@@ -61,7 +61,7 @@ def to_xarray(results: Results) -> Any:
     cells, rows = prod(sizes), len(results.step)
     if cells > max(10_000_000, 100 * rows):  # thousands of seeds, say, each with its own steps
         what = f"an array of {cells:,} places would hold {rows:,} records"
-        raise ParameterError(message(what, hint="select some trials, or take to_pandas"))
+        raise ParameterError(what, hint="select some trials, or take to_pandas")
     data = {}
     for name in _recorded(results):
         values = np.full(sizes, nan)
@@ -90,7 +90,7 @@ def check_export(path: Path) -> None:
     """Refuse a file that cannot be written before runs are read, not after."""
     if path.suffix.lower() not in FORMATS:
         what = f"cannot export to {path.name!r}: its suffix is none of {', '.join(FORMATS)}"
-        raise ParameterError(message(what, hint="as in metrics.parquet"))
+        raise ParameterError(what, hint="as in metrics.parquet")
     if path.suffix.lower() == ".parquet":
         _arrow()
 
@@ -157,4 +157,4 @@ def _library(name: str, instead: str, extra: str = "") -> Any:
         return import_module(name)
     except ImportError:
         hint = f"pip install 'digrad[{extra or name}]'; {instead}"
-        raise MissingLibraryError(message(f"{name} is not installed", hint=hint)) from None
+        raise MissingLibraryError(f"{name} is not installed", hint=hint) from None

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.table import Table
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.metrics import METRICS
 from digrad.base.text import number
 from digrad.results import Best, Contender, Gap, Verdict
@@ -82,7 +82,7 @@ def steps_to(trace: Results, metric: str, target: float) -> list[Row]:
     sign = lookup({**METRICS, **trace.own}, metric, "metric").sign
     if not isfinite(target):
         what = f"the target of {metric} must be a number, got {target}"
-        raise ParameterError(message(what, hint="pass the value to be reached, as in 0.01"))
+        raise ParameterError(what, hint="pass the value to be reached, as in 0.01")
     curves = trace.curves(metric)
     rows: list[Row] = []
     times = trace.curves("time") if not np.isnan(trace.columns["time"]).all() else {}

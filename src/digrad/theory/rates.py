@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.networks.network import Network
 from digrad.theory.eigenvectors import is_uniform
 from digrad.theory.network_constants import Constants
@@ -40,10 +40,8 @@ class Setting:
             if not (SMALLEST <= value <= LARGEST or (may_vanish and value == 0)):
                 least = "0 or " if may_vanish else ""
                 raise ParameterError(
-                    message(
-                        f"{name} must be {least}a number from {SMALLEST:g} to {LARGEST:g}, "
-                        f"got {value:g}"
-                    )
+                    f"{name} must be {least}a number from {SMALLEST:g} to {LARGEST:g}, "
+                    f"got {value:g}"
                 )
             if name == "T" and value != int(value):
                 raise ParameterError(f"T is a number of steps, got {value:g}")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from digrad.base.errors import message, param
+from digrad.base.errors import param
 from digrad.base.files import write_whole
 from digrad.results.folder import DAMAGE, RunFolderError, environment
 
@@ -35,17 +35,17 @@ class StudyFolder:
         if not stored.exists():
             if resume:
                 hint = f"start it without {param('resume', True)}"
-                raise RunFolderError(message(f"{self.path} holds no study to resume", hint=hint))
+                raise RunFolderError(f"{self.path} holds no study to resume", hint=hint)
             machine = json.dumps(environment(), indent=1)
             write_whole(self.path / "environment.json", machine.encode())
             write_whole(stored, text.encode())
         elif not resume:
             hint = f"{param('resume', True)} goes on with it; {param('out')} names another folder"
-            raise RunFolderError(message(f"{self.path} already holds a study", hint=hint))
+            raise RunFolderError(f"{self.path} already holds a study", hint=hint)
         elif stored.read_text(encoding="utf-8") != text:
             hint = f"start a new one with {param('out')}"
             what = f"the settings have changed since the study in {self.path} began"
-            raise RunFolderError(message(what, hint=hint))
+            raise RunFolderError(what, hint=hint)
 
     def piece(self, name: str, make: Callable[[], Numbers]) -> Numbers:
         """Return the numbers of a piece: from its file, or made now and stored."""
@@ -64,4 +64,4 @@ def _read(path: Path) -> Numbers:
             return {name: np.asarray(data[name], dtype=np.float64) for name in data.files}
     except DAMAGE as error:
         hint = f"delete {path} to do that piece again"
-        raise RunFolderError(message(f"{path} is damaged: {error}", hint=hint)) from error
+        raise RunFolderError(f"{path} is damaged: {error}", hint=hint) from error

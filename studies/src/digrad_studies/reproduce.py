@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.cli.completion import names_starting_with
 from digrad.cli.output import show
 from digrad.cli.report import write_network_page, write_run_page
@@ -189,7 +189,7 @@ def _language(order: Request) -> None:
 
     if not order.text:
         what = "language learns from a text file, and there is none"
-        raise ParameterError(message(what, hint="digrad reproduce language --text FILE"))
+        raise ParameterError(what, hint="digrad reproduce language --text FILE")
     experiment = language(order.text, order.quick)
     with interruptible(order.again):
         execute(experiment, order.folder, order.device, order.resume)

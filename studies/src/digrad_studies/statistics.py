@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.base.streams import Draws
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ def rank_correlation(x: Floats, y: Floats) -> Floats:
 def _bootstrap(statistic: Callable[[NDArray[np.int64]], Floats], count: int, seed: int) -> Estimate:
     """Evaluate a statistic of picks (..., count) on the sample itself and on resamples of it."""
     if count < 1:
-        raise ParameterError(message("there is nothing to resample", hint="give one seed or more"))
+        raise ParameterError("there is nothing to resample", hint="give one seed or more")
     whole = float(statistic(np.arange(count)[None])[0])
     again = statistic(Draws(seed).integers(count, RESAMPLES, count))
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

@@ -10,7 +10,7 @@ from digrad.algorithms.asynchronous import Asynchronous, Inbox, OwnWeights
 from digrad.algorithms.compression.levels import Nearest
 from digrad.algorithms.compression.options import Compression
 from digrad.algorithms.contract import Needs, Scale
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 BROADCAST = Compression(Nearest(bits=4), push_scheme="direct")
 
@@ -56,10 +56,10 @@ class BroadcastCPP(Asynchronous[BroadcastState, BroadcastParcel]):
         if own.compressor.random:
             what = f"{own.compressor!r} draws random numbers for steps, and nodes that wake by "
             what += "themselves have none in common"
-            raise ParameterError(message(what, hint='use "nearest", "top-k", "sign" or "bf16"'))
+            raise ParameterError(what, hint='use "nearest", "top-k", "sign" or "bf16"')
         if (own.scheme, own.scheme_of("push"), own.decay) != ("difference", "direct", 1.0):
             what = "B-CPP sends differences of models and trackers as they are, without a decay"
-            raise ParameterError(message(what, hint="drop scheme, push_scheme and decay"))
+            raise ParameterError(what, hint="drop scheme, push_scheme and decay")
 
     def init(self, x: Tensor) -> BroadcastState:
         self.compress.check(x.shape[-1])

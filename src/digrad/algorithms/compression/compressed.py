@@ -20,7 +20,7 @@ from digrad.algorithms.contract import (
 from digrad.algorithms.counting import remembered, try_steps
 from digrad.algorithms.estimators import EstimatedMethod, WithEstimator
 from digrad.algorithms.wrapper import Wrapper, join_state
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 PURPOSE = 1 << 16  # of random numbers; other streams are a problem's
 _SAID = ("needs", "exact", "root_weighted", "moves_by_n_pi")
@@ -132,7 +132,7 @@ def compressed(method: Method[Any], given: Any) -> Method[Any]:
         return replace(method, compress=Compression.of(given, method.compress))
     if not isinstance(method, Algorithm):
         what = f"{method_name(method)} is asynchronous, but a memory wants messages in order"
-        raise ParameterError(message(what, hint="drop compress, or take a method with steps"))
+        raise ParameterError(what, hint="drop compress, or take a method with steps")
     if isinstance(method, EstimatedMethod):
         inside = compressed(method.method, given)
         assert isinstance(inside, Algorithm)
@@ -158,7 +158,7 @@ def check_fixed(network: object) -> None:
         how = "links left to chance" if is_random else f"period {period}"
         what = f"messages cannot be compressed on a network that changes ({how}): a "
         what += "memory adds up what came over the same links with the same weights"
-        raise ParameterError(message(what, hint="drop compress, or take one of its networks"))
+        raise ParameterError(what, hint="drop compress, or take one of its networks")
 
 
 def check_messages(
@@ -173,7 +173,7 @@ def check_messages(
     method.compress.check(dim)
     if message_dtype is not None:
         what = f"messages that are compressed cannot be rounded to {message_dtype} as well"
-        raise ParameterError(message(what, hint='drop one of them; compress has the kind "bf16"'))
+        raise ParameterError(what, hint='drop one of them; compress has the kind "bf16"')
 
 
 def mixed_variables(method: Algorithm[Any], compression: Compression) -> dict[str, MixedVariable]:
@@ -186,11 +186,11 @@ def mixed_variables(method: Algorithm[Any], compression: Compression) -> dict[st
     for k, (verb, of) in enumerate(_mixed_vectors(method)):
         if verb == "mean":
             what = f"{who} averages over a server, and uses no links whose messages could shrink"
-            raise ParameterError(message(what, hint="take another method, or drop compress"))
+            raise ParameterError(what, hint="take another method, or drop compress")
         if not of:
             what = f"{who} mixes what replaces no variable, of which no memory can be kept"
             hint = "use push-diging instead of mg-push-diging; own methods name it: of=..."
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         lines[of] = MixedVariable(of, verb, compression.scheme_of(verb), PURPOSE + k)
     return lines
 

@@ -17,7 +17,7 @@ from digrad.algorithms.compression.compressor import (
     unpack,
 )
 from digrad.base.checks import real, whole
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class _Some(Compressor):
         real(self.share, "share", above=0, most=1, hint="0.1 keeps every tenth number")
         if self.k and self.share != _Some.share:
             what = f"k = {self.k} and share = {self.share} both say how many are kept"
-            raise ParameterError(message(what, hint="leave one of them out"))
+            raise ParameterError(what, hint="leave one of them out")
         if self.block and self.k > self.block:
             what = f"k = {self.k} numbers of a block of {self.block} cannot be kept"
-            raise ParameterError(message(what, hint="take a larger block, or block = 0"))
+            raise ParameterError(what, hint="take a larger block, or block = 0")
 
     def kept(self, dim: int) -> int:
         """k: how many numbers of a block are kept."""

@@ -36,7 +36,7 @@ from digrad.algorithms.contract import (
     pass_on,
 )
 from digrad.base.counters import Sampler
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 
 class MixedVariable(NamedTuple):
@@ -149,7 +149,7 @@ class CompressingMixer(MixerBase):
             what = f"{self._compression.compressor!r} draws random numbers, but "
             what += f"{type(self._net).__name__} does not know which step it is for"
             hint = "take steps through digrad, or give the mixer a method uniforms"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         return self._net.uniforms(like, line.purpose, nodes)
 
 

@@ -10,7 +10,7 @@ from digrad.algorithms.compression.levels import QSGD, Dither, Nearest, Sign
 from digrad.algorithms.compression.single import BF16, Identity, Rounding
 from digrad.algorithms.contract import Verb
 from digrad.base.checks import real
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.tables import typed
 
 COMPRESSORS: dict[str, type[Compressor]] = {
@@ -76,7 +76,7 @@ class Compression:
             given = {"kind": given}
         if not isinstance(given, Mapping):
             hint = 'as in {"kind": "top-k", "share": 0.1}'
-            raise ParameterError(message(f"compress cannot be {given!r}", hint=hint))
+            raise ParameterError(f"compress cannot be {given!r}", hint=hint)
         return _read(dict(given), default)
 
     def table(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Compression:
             what = f"memory = {self.memory:g} is too much for an unbiased compressor with "
             what += f"ω = {constant:g} in {dim} numbers: what is remembered would not settle"
             hint = f"set memory = {most:.6g} = 1/(1 + ω), the most there is, or leave it out"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         return self.memory or most
 
     def check(self, dim: int) -> None:
@@ -121,7 +121,7 @@ class Compression:
         if "feedback" in (self.scheme, self.push_scheme) and kind == "unbiased" and constant >= 1:
             what = f"error feedback needs a contraction, but {self.compressor!r} is unbiased with "
             what += f"ω = {constant:g} in {dim} numbers: errors would grow"
-            raise ParameterError(message(what, hint="use top-k, nearest or sign"))
+            raise ParameterError(what, hint="use top-k, nearest or sign")
 
 
 def _read(table: dict[str, Any], default: Compression | None) -> Compression:
@@ -129,7 +129,7 @@ def _read(table: dict[str, Any], default: Compression | None) -> Compression:
     kind = table.pop("kind", None)
     if kind is None and default is None:
         hint = 'as in { kind = "top-k", share = 0.1 }'
-        raise ParameterError(message("compress has no kind", hint=hint))
+        raise ParameterError("compress has no kind", hint=hint)
     base = {} if default is None else {name: getattr(default, name) for name in options}
     params = {}
     if kind is None and default is not None:

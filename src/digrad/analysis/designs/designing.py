@@ -13,7 +13,7 @@ from digrad.analysis.designs.descent import DescentBudget, Progress
 from digrad.analysis.designs.measures import GOALS, MOST_STEPS, CandidateNetwork, DesignTask
 from digrad.analysis.designs.objective import least_noise
 from digrad.analysis.designs.work import LARGEST, DesignRun
-from digrad.base.errors import NetworkError, ParameterError, lookup, message, param
+from digrad.base.errors import NetworkError, ParameterError, lookup, param
 from digrad.base.former_names import takes_former_names
 from digrad.base.text import number
 from digrad.networks import Digraph, Network, as_network, weigh
@@ -146,28 +146,28 @@ def _check(
     least = 2 * (net.n - 1)
     if net.n > MOST:
         what = f"design takes at most {MOST:,} nodes, got {net.n:,}"
-        raise ParameterError(message(what, hint="uniform weights need no design"))
+        raise ParameterError(what, hint="uniform weights need no design")
     if budget is not None and not (budget > 0 and isfinite(budget)):
         what = f"the budget must be a number of seconds above 0, got {budget:g}"
-        raise ParameterError(message(what, hint=f"drop {param('budget')} to let it finish"))
+        raise ParameterError(what, hint=f"drop {param('budget')} to let it finish")
     if keep_links is not None and keep_links < least:
         what = f"{net.n} nodes need at least {least} links, a tree down and a tree up"
-        raise ParameterError(message(f"{what}: got {keep_links}", hint=param("keep_links", least)))
+        raise ParameterError(f"{what}: got {keep_links}", hint=param("keep_links", least))
     if add_links < 0:
-        raise ParameterError(message(f"cannot add {add_links} links", hint=param("add_links", 1)))
+        raise ParameterError(f"cannot add {add_links} links", hint=param("add_links", 1))
     for option, used in {"keep_links": keep_links is not None, "add_links": add_links > 0}.items():
         if used and (local or net.n > LARGEST):
             weighs = f"{param('local', True)} only weighs links"
             why = weighs if local else f"it takes at most {LARGEST} nodes"
             what = f"{param(option)} does not work here: {why}"
-            raise ParameterError(message(what, hint="drop it"))
+            raise ParameterError(what, hint="drop it")
     if task.goal == "time" and CandidateNetwork("", net, task).traffic.seconds_per_step is None:
         what = "the time of a step is unknown: it takes latencies, or bandwidths and a model's size"
         hint = (
             f"pass {param('model_mb')} with {param('bandwidth_attr')} or {param('port_mbit')}; "
             f"or with {param('latency_attr')}"
         )
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
 
 
 def _entries(W: Any) -> list[list[float]]:

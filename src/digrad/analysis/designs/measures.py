@@ -18,7 +18,7 @@ from digrad.analysis.designs.objective import (
     rate,
     stable_step,
 )
-from digrad.base.errors import ParameterError, lookup, message, param
+from digrad.base.errors import ParameterError, lookup, param
 from digrad.base.streams import Draws
 from digrad.networks.network import Network
 from digrad.networks.traffic import Load, Traffic, traffic
@@ -139,7 +139,7 @@ class DesignTask:
         ):
             if not low < value <= high:
                 what = f"{name} must be above {low:g} and at most {high:g}, got {value:g}"
-                raise ParameterError(message(what, hint=f"drop {param(name)} for the usual one"))
+                raise ParameterError(what, hint=f"drop {param(name)} for the usual one")
 
     def objective(self, n: int, lag_weight: float = 1.0) -> Objective:
         """Return what weights on n nodes are optimised for."""

@@ -13,7 +13,7 @@ from torch.distributed import Store
 
 import digrad
 from digrad.algorithms.contract import Verb
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.collectives import Collectives
 from digrad.engines.processes.exchange import RankMatrix, in_one_chunk
 from digrad.engines.processes.faults import Faults, Naming, Notices, StoreError, next_corner
@@ -151,7 +151,7 @@ class Processes(LinkedRows):
             what = f"rank {self.rank} holds {own} nodes in {self.dtype}, but was given rows "
             what += f"of shape {tuple(rows.shape)} in {rows.dtype}"
             hint = "rows are (..., own nodes, dim), in the engine's dtype"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
 
     def _number(self, verb: str) -> tuple[int, Naming]:
         """Return the tag of the next exchange, and the block that names who fails in it."""
@@ -223,7 +223,7 @@ def _check_group(group: Any) -> Any:
     if not dist.is_available() or not dist.is_initialized():
         what = "there is no process group"
         hint = "call torch.distributed.init_process_group() first, under torchrun"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return dist.group.WORLD if group is None else group
 
 

@@ -53,7 +53,7 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
     why = f": {errors[0]}" if errors else f" within {seconds:.3g} s"
     what = f"the store of the process group does not answer{why}"
     hint = "it lives in rank 0 or in the launcher: look there first"
-    raise StoreError(message(what, hint=hint)) from errors[0] if errors else None
+    raise StoreError(what, hint=hint) from errors[0] if errors else None
 
 
 def await_key(store: Store, key: str, seconds: float) -> bytes | None:
@@ -152,12 +152,10 @@ class Notices:
             return PeerError(failure_text(notices, self.rank))
         except StoreError as error:
             return PeerError(
-                message(
-                    "rank 0 or the launcher ended or hangs: it holds the process group's store",
-                    f"rank {self.rank} {notice.reason}",
-                    str(error).partition("\n")[0],
-                    hint="look at the output of rank 0 and of the launcher",
-                )
+                "rank 0 or the launcher ended or hangs: it holds the process group's store",
+                f"rank {self.rank} {notice.reason}",
+                str(error).partition("\n")[0],
+                hint="look at the output of rank 0 and of the launcher",
             )
 
     def _await_others(self, gone: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from scipy.sparse import csr_array
 from torch.distributed import Store
 
-from digrad.base.errors import DigradError, ParameterError, message
+from digrad.base.errors import DigradError, ParameterError
 from digrad.engines.processes.faults import PeerError, StoreError, await_key, ranks, within
 from digrad.engines.transports.channel import Channel, Listener, available, connect
 
@@ -55,12 +55,9 @@ def exchange_hellos(
     if absent:
         there = [other for other in range(world) if other not in absent]
         raise PeerError(
-            message(
-                f"{ranks(absent)} did not come within {timeout:.3g} s",
-                f"of {world} ranks, {ranks(there)} came",
-                hint="look at their output; every rank has to make the same engines in the same "
-                "order",
-            )
+            f"{ranks(absent)} did not come within {timeout:.3g} s",
+            f"of {world} ranks, {ranks(there)} came",
+            hint="look at their output; every rank has to make the same engines in the same order",
         )
     return came
 
@@ -92,11 +89,9 @@ def compare(hellos: Sequence[Mapping[str, str]]) -> None:
             differing[field] = holders
     if differing:
         raise DisagreementError(
-            message(
-                f"the ranks do not agree about {', '.join(differing)}",
-                *(f"{field}: {_split(holders)}" for field, holders in differing.items()),
-                hint="start every rank with the same network, model, algorithm and versions",
-            )
+            f"the ranks do not agree about {', '.join(differing)}",
+            *(f"{field}: {_split(holders)}" for field, holders in differing.items()),
+            hint="start every rank with the same network, model, algorithm and versions",
         )
 
 
@@ -112,7 +107,7 @@ def uses_shared_memory(shared_memory: bool | Literal["auto"]) -> bool:
     if shared_memory is True and not available():
         what = "shared_memory=True, but this system has no anonymous shared memory"
         hint = "leave it at 'auto'; rows then travel over sockets"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return bool(shared_memory) and available()
 
 

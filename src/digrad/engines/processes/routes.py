@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 
 Integers: TypeAlias = NDArray[np.int64]
 
@@ -62,12 +62,12 @@ def bounds_of(n: int, world: int, blocks: Sequence[int] | None = None) -> Intege
         if n < world:
             what = f"{world} ranks cannot share {n} nodes: some would hold none"
             hint = f"start at most {n} processes, or take a network of {world} nodes"
-            raise ParameterError(message(what, hint=hint))
+            raise ParameterError(what, hint=hint)
         blocks = [n // world + (rank < n % world) for rank in range(world)]
     if len(blocks) != world or sum(blocks) != n or min(blocks) < 1:
         what = f"blocks {list(blocks)} do not share {n} nodes among {world} ranks"
         hint = "give one size per rank, each at least 1, that add up to the number of nodes"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     return np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
 
 

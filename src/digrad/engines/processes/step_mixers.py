@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from digrad.algorithms.contract import Change, Code, Mixer, Verb, add_changes
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.engines.processes.exchange import RankMatrix
 from digrad.networks.network import Slot
 from digrad.networks.timetable import Timetable
@@ -46,7 +46,7 @@ class StepMixer:
     def coded(self, code: Code) -> Mixer:
         """Refuse: what was heard so far is of one network only."""
         what = "messages cannot be compressed on a network that changes"
-        raise ParameterError(message(what, hint="drop compress, or take one of its networks"))
+        raise ParameterError(what, hint="drop compress, or take one of its networks")
 
     def begin(self, verb: Verb, rows: Tensor, /) -> None:
         """Start sending rows now; the verb of this step's mixer, with this very tensor, ends it."""

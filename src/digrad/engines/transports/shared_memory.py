@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from digrad.base.errors import DigradError, message, param
+from digrad.base.errors import DigradError, param
 from digrad.engines.transports.buffers import buffer_size
 from digrad.engines.transports.channel import Channel, Received
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
@@ -136,7 +136,7 @@ class Slots:
         except OSError as error:
             what = f"{size} more bytes of shared memory cannot be had: {error.strerror}"
             hint = f"{param('shared_memory', False)} sends rows over sockets instead"
-            raise SharedMemoryError(message(what, hint=hint)) from error
+            raise SharedMemoryError(what, hint=hint) from error
         slot = MessageSlot(len(self._slots), arena, arena.used, size)
         arena.used += size
         self._slots.append(slot)

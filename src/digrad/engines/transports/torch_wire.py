@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.engines.transports.buffers import BufferPool
 from digrad.engines.transports.transport import Batch, LinkError, Receiving, Sending
 
@@ -169,4 +169,4 @@ def _uses_nccl(group: Any, device: torch.device) -> bool:
         return False
     what = f"rows on {device.type} cannot travel in a process group of {backends}"
     hint = "use backend='gloo' for CPUs, 'cpu:gloo,cuda:nccl' for GPUs"
-    raise ParameterError(message(what, hint=hint))
+    raise ParameterError(what, hint=hint)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.metrics import METRICS
 from digrad.results.trials import Floats, Key, Results
 from digrad.show.drawn_curves import ALONG, DrawnCurve, axis_range, notes, place, scaled
@@ -81,14 +81,14 @@ def _lines(trace: Results, metric: str, x: str, each: float, *, log: bool) -> li
     curves = trace.curves(metric)
     if x == "seconds" and x not in trace.columns:
         what = "no seconds recorded: only runs on real processes take them"
-        raise ParameterError(message(what, hint="use digrad train; time is that of a clock"))
+        raise ParameterError(what, hint="use digrad train; time is that of a clock")
     costs = {} if x == "step" else trace.curves(x)
     seeds = max(len(curve.seeds) for curve in curves.values())
     lines = []
     for key, curve in curves.items():
         if x != "step" and key not in costs:
             what = f"{key.algorithm} on {key.network}: no {x} recorded"
-            raise ParameterError(message(what, hint="draw along the steps: x='step'"))
+            raise ParameterError(what, hint="draw along the steps: x='step'")
         along = place(curve, costs) if costs else curve.steps.astype(np.float64)
         line, least = DrawnCurve.of(curve, each * along, seeds), 0 if log else -np.inf
         mean, rest = (np.where(v > least, v, np.nan) for v in (line.mean, line.rest))

@@ -21,7 +21,7 @@ from matplotlib.patches import Circle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import NullLocator
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.files import write_whole
 from digrad.networks.digraph import Digraph
 from digrad.networks.network import Network, Slot
@@ -97,7 +97,7 @@ def _checked_weights(network: Network, pi_R: Floats) -> Floats:
     pi = np.asarray(pi_R, dtype=np.float64)
     if pi.shape != (network.n,) or not np.isfinite(pi).all() or pi.min() < 0 or pi.max() == 0:
         what = f"pi_R must be {network.n} weights, at least 0 and not all 0, got shape {pi.shape}"
-        raise ParameterError(message(what, hint="pass the left Perron vector of network.R"))
+        raise ParameterError(what, hint="pass the left Perron vector of network.R")
     return pi
 
 
@@ -231,7 +231,7 @@ def check_suffix(path: str | Path) -> str:
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         what = f"cannot write a figure as {Path(path).name!r}: its suffix names no known format"
-        raise ParameterError(message(what, hint=f"end the name in {', '.join(FORMATS)}"))
+        raise ParameterError(what, hint=f"end the name in {', '.join(FORMATS)}")
     return suffix
 
 
@@ -307,8 +307,8 @@ def points(text: str) -> float:
         width = float(text.strip()[:-2]) * POINTS[unit]
     except (KeyError, ValueError):
         hint = "write a number and in, cm, mm or pt, as in 3.4in"
-        raise ParameterError(message(f"a figure cannot be {text!r} wide", hint=hint)) from None
+        raise ParameterError(f"a figure cannot be {text!r} wide", hint=hint) from None
     if not LEAST <= width <= MOST:
         hint = f"take {LEAST / 72:.1f}in to {MOST / 72:.0f}in; a column of a journal is 3.4in"
-        raise ParameterError(message(f"a figure cannot be {text} wide", hint=hint))
+        raise ParameterError(f"a figure cannot be {text} wide", hint=hint)
     return width

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.show.figures.arrows import WIDTH
 from digrad.show.figures.drawing import COLOURS, INK, PALE, title_size
 
@@ -61,10 +61,10 @@ def _checked(counts: ArrayLike, classes: Sequence[str]) -> NDArray[np.int64]:
     if table.ndim != 2 or table.shape[1] != len(classes) or not table.size:
         what = f"counts have shape {table.shape} for {len(classes)} classes"
         hint = "give a row for each node and a column for each class"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     if not np.issubdtype(table.dtype, np.integer) or table.min() < 0 or table.max() == 0:
         hint = "count them with digrad.data.counts_of"
-        raise ParameterError(message("counts must be whole, at least 0 and not all 0", hint=hint))
+        raise ParameterError("counts must be whole, at least 0 and not all 0", hint=hint)
     return table.astype(np.int64)
 
 

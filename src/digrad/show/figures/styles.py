@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from digrad.base.errors import ParameterError, lookup, message
+from digrad.base.errors import ParameterError, lookup
 from digrad.base.former_names import present_name
 from digrad.results.trials import Key
 from digrad.show.drawn_curves import size_label
@@ -134,7 +134,7 @@ def _styles(
     if dashed and len(sizes) > len(DASHES):
         what = f"{len(sizes)} step sizes cannot be told by {len(DASHES)} dashes"
         hint = "colour by lr, choose some with where, or take the best alone"
-        raise ParameterError(message(what, hint=hint))
+        raise ParameterError(what, hint=hint)
     marks = list(dict.fromkeys(words))
     hues = [(getattr(key, color_by),) for key in keys] if color_by else words
     order = list(dict.fromkeys(hues))

@@ -14,7 +14,7 @@ from secrets import compare_digest, token_urlsafe
 from threading import Lock, Thread
 from typing import Any
 
-from digrad.base.errors import ParameterError, message
+from digrad.base.errors import ParameterError
 from digrad.show.pages.answer import curves, lean
 from digrad.show.pages.curves import plot_data
 from digrad.show.pages.markup import to_html
@@ -49,9 +49,7 @@ class Server:
             self._server = ThreadingHTTPServer((HERE, port), _handler(self._answer))
         except OSError as error:
             hint = "another one, or none: then a free one is taken"
-            raise ParameterError(
-                message(f"cannot listen on port {port}: {error}", hint=hint)
-            ) from error
+            raise ParameterError(f"cannot listen on port {port}: {error}", hint=hint) from error
         self._server.daemon_threads = True
         self._port = self._server.server_address[1]
 

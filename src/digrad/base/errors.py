@@ -29,12 +29,13 @@ class DigradError(Exception):
     """Base of every error that digrad raises on purpose: ``ParameterError(what, hint=fix)``.
 
     Args:
-        what: what is wrong, where, with which number; further lines are details.
+        what: what is wrong, where, with which number.
+        details: a line each.
         hint: the fix.
     """
 
-    def __init__(self, *what: object, hint: str = "") -> None:
-        super().__init__(message(*map(str, what), hint=hint))
+    def __init__(self, what: object = "", *details: object, hint: str = "") -> None:
+        super().__init__(message(str(what), *map(str, details), hint=hint))
 
     def __str__(self) -> str:
         """Return the text, fit for a terminal: names in it may come from anywhere."""

@@ -268,9 +268,9 @@ def find_culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
     """Return the ranks a failure comes from, following who waited for whom.
 
     >>> gone = {2: Notice("waited", waits_for=(1,)), 1: Notice("waited", waits_for=(0,))}
-    >>> culprits(gone, start=2)  # 0 was waited for and has said nothing
+    >>> find_culprits(gone, start=2)  # 0 was waited for and has said nothing
     [0]
-    >>> culprits({1: Notice("", waits_for=(0, 2)), 2: Notice("out of memory")}, start=1)
+    >>> find_culprits({1: Notice("", waits_for=(0, 2)), 2: Notice("out of memory")}, start=1)
     [2]
     """
     seen, ends, ahead = {start}, set(), list(notices[start].waits_for)
@@ -290,7 +290,7 @@ def find_culprits(notices: Mapping[int, Notice], start: int) -> list[int]:
 def failure_text(notices: Mapping[int, Notice], rank: int) -> str:
     """Say, for one rank, who is behind a failure and how it showed.
 
-    >>> print(verdict({1: Notice("lost its connection", (0,), lost=True)}, rank=1))
+    >>> print(failure_text({1: Notice("lost its connection", (0,), lost=True)}, rank=1))
     rank 0 ended
       rank 1 lost its connection
       hint: look at the output of rank 0
@@ -324,7 +324,7 @@ def _cycle_text(notices: Mapping[int, Notice]) -> str:
 
     >>> steps, after = (f"waited, in exchange 32 ({verb})" for verb in ("push", "weighted"))
     >>> waiting = {0: Notice(steps, (1,)), 1: Notice(after, (0,)), 2: Notice(steps, (1,))}
-    >>> print(_in_a_circle(waiting).splitlines()[0])
+    >>> print(_cycle_text(waiting).splitlines()[0])
     rank 1 took fewer steps than the others
     """
     details = [f"rank {other} {notice.reason}" for other, notice in sorted(notices.items())]

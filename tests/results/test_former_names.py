@@ -1,11 +1,13 @@
 """Names of version 0.2: accepted with a warning, and read silently in stored runs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import digrad as dg
+from digrad.algorithms import DSGD
 from digrad.base.errors import DigradError
 from digrad.base.former_names import FormerNameWarning
 from digrad.cli import app
@@ -87,3 +89,13 @@ def test_options_of_commands_are_taken(tmp_path):
     assert done.exit_code == 0, done.output
     assert "--for is called --goal now" in str(told[0].message)
     assert len(told) == 2
+
+
+def test_a_method_under_its_former_name() -> None:
+    with pytest.warns(FormerNameWarning, match="handover"):
+
+        class Leaving(DSGD):
+            def owed(self, s: Any) -> Any:
+                return s.x
+
+    assert Leaving.handover is Leaving.owed

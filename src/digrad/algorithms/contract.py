@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from digrad.base.errors import ParameterError
+from digrad.base.former_names import FORMER, present_name
 
 S = TypeVar("S")
 
@@ -181,6 +182,12 @@ class Method(ABC, Generic[S]):
     exact: ClassVar[bool] = False  # whether it reaches the optimum with a constant step, no noise
     root_weighted: ClassVar[bool] = False  # whether its answer is π_Rᵀ X, otherwise the plain mean
     moves_by_n_pi: ClassVar[bool] = False  # whether its mean moves by nπ times the mean gradient
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take methods under their former names, with a warning."""
+        super().__init_subclass__(**options)
+        for name in FORMER["Algorithm"].keys() & vars(cls).keys():
+            setattr(cls, present_name(name, "Algorithm"), vars(cls)[name])
 
     @abstractmethod
     def init(self, x: Tensor) -> S:

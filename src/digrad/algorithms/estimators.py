@@ -224,6 +224,7 @@ class _NamedEstimator(EstimatedMethod):
     """A method and an estimator under a name of their own."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         for name in SAID:
             setattr(cls, name, getattr(cls.method, name))
 

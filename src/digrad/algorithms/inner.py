@@ -47,6 +47,7 @@ class Momentum(Method[Any]):
 
     def __init_subclass__(cls) -> None:
         """Keep dataclasses from writing a repr of their own: see ``__repr__``."""
+        super().__init_subclass__()
         cls.__repr__ = Momentum.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ FORMER: Mapping[str, Mapping[str, str]] = {
     "watch": {"every": "log_every"},
     "command": {"--every": "--exchange-every", "--for": "--goal", "--step": "--max-step"},
     "field": {"step_size": "lr"},
+    "Algorithm": {"anew": "restart", "owed": "handover"},
 }
 
 

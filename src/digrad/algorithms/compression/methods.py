@@ -30,6 +30,7 @@ class _NamedCompression(CompressingMethod):
 
     def __init_subclass__(cls) -> None:
         """Say as a class what all of them have in common, for tables."""
+        super().__init_subclass__()
         method = cls.__dict__.get("method")
         if isinstance(method, Algorithm):
             cls.needs = method.needs | cls.more_needs

@@ -1,5 +1,6 @@
 """Everything digrad can say about a network that changes, in one object."""
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ MOST_N = 2000  # nodes up to which products of a period are looked at
 WIDTH = 96  # letters of a line of a report
 
 
-class Report:
+class Report(ABC):
     """What an analysis shows of itself, and the step that it advises."""
 
     n_pi: Any
@@ -26,9 +27,9 @@ class Report:
         """Return γ/(nπ): the step with which S-PP moves like SGD with step γ."""
         return gamma / float(self.n_pi)
 
+    @abstractmethod
     def report(self) -> Any:
         """Lay it out for a terminal: verdict, then facts."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         """Return the report as plain text."""
